@@ -140,8 +140,11 @@ def test_evaluate(run, photos, trained):
     assert {line.split()[0] for line in classes} == set(CLASSES)
 
 
-def test_evaluating_all_photos_of_a_run_says_that_it_was_trained_on_them(process, photos, trained):
-    result = process("evaluate", trained, photos)
+def test_evaluating_all_photos_of_a_run_says_that_it_was_trained_on_them(
+    process, photos, trained, tmp_path
+):
+    shutil.copytree(photos, tmp_path / "renamed")
+    result = process("evaluate", trained, tmp_path / "renamed")
     assert "of 30 photos" in result.stdout
     assert result.stderr == (
         "note: the run was trained on 24 of these 30 photos, so that the figures are too good; "

@@ -15,6 +15,7 @@ from pocketune.data import (
     Splits,
     UnreadableImage,
     load_splits,
+    stratify,
 )
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.memory.budget import check_peak, check_prediction, limited
@@ -96,7 +97,7 @@ def evaluate(
     else:
         most = None if max_pixels is None else parse_pixels(max_pixels)
         splits = _all(photos, model, test, _masks_of(model, masks or MaskOptions()), most)
-        _note_training_photos(model, Path(photos), len(splits.val))
+        _note_training_photos(model, splits.val)
     dataset, skipped = splits.val, splits.skipped
     batches = dataset if window == "whole" else None
     check_prediction(model, limit, before, splits.decoding, batches)
@@ -175,19 +176,22 @@ def _all(
     )
 
 
-def _note_training_photos(model: Model, photos: Path, images: int) -> None:
-    """Say if these seem to be all photos of the run, by their name and number."""
-    try:
-        own = RunRecord.read(model.kit.path).photos
-    except PocketuneError:  # a kit, or a run that is not finished
+def _note_training_photos(model: Model, dataset: ImageDataset) -> None:
+    """Say if these are the photos of the run, wherever they are now."""
+    last = model.kit.find(LAST)
+    if last is None:
         return
-    if photos.absolute().name != own.name or images != own.training + own.validation:
+    checkpoint = Checkpoint.load(last)
+    settings = checkpoint.settings
+    train, val = stratify(dataset.groups, val_fraction=settings.val_fraction, seed=settings.seed)
+    divided = Splits(dataset.subset(train), dataset.subset(val), ())
+    if divided.fingerprint() != checkpoint.identity.photos:
         return
     _log.info(
         "the run was trained on %d of these %d photos, so that the figures are too good%s",
-        own.training,
-        images,
-        "; leave the photos out to evaluate those that it held back" if own.validation else "",
+        len(train),
+        len(dataset),
+        "; leave the photos out to evaluate those that it held back" if len(val) else "",
     )
 
 
