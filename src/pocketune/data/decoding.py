@@ -122,8 +122,8 @@ def check_size(header: Header, max_pixels: int | None = None) -> None:
 def limited_bytes(header: Header) -> int:
     """What counts for the limit on sizes, whatever the decoder takes.
 
-    A large JPEG is decoded at a quarter of its size or less, but a progressive one keeps two bytes
-    for every coefficient at full size until its last scan.
+    A large JPEG is decoded at a quarter of its size or less, but one of several scans keeps two
+    bytes for every coefficient at full size until its last scan.
     """
     pixels = header.width * header.height
     if header.format != "JPEG":
