@@ -18,10 +18,18 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numpy as np
-from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin
+from PIL import (
+    Image,
+    ImageFile,
+    PngImagePlugin,
+    TiffImagePlugin,
+    UnidentifiedImageError,
+    WebPImagePlugin,
+)
 
 from pocketune.data.decoding import MAX_WORKING_BYTES, READ_WHOLE, check_size
 from pocketune.data.headers import LARGEST, Header, avif_planes
+from pocketune.data.metadata import without_metadata
 from pocketune.data.segments import has_divided_scans
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
@@ -80,6 +88,7 @@ def open_image(file: IO[bytes]) -> Image.Image:
             ``reading_image``.
     """
     _refuse_endless(file)
+    file = without_metadata(file)
     image: Image.Image
     try:
         image = Image.open(file, formats=FORMATS)
@@ -89,7 +98,13 @@ def open_image(file: IO[bytes]) -> Image.Image:
     check_size(header)
     if header.coefficients:
         _refuse_many_scans(file)
+    if isinstance(image, PngImagePlugin.PngImageFile):
+        image.load_end = _nothing  # type: ignore[method-assign]  # it reads what follows the pixels
     return image
+
+
+def _nothing() -> None:
+    """No metadata is read."""
 
 
 def _open_heif(file: IO[bytes]) -> Image.Image:
