@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -168,6 +169,21 @@ def test_errors_while_a_file_is_replaced_are_reported_as_those_of_the_disk(tmp_p
 def test_a_block_that_writes_nothing_is_refused(tmp_path):
     with pytest.raises(PocketuneError, match="No such file"), replacing(tmp_path / "file"):
         pass
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+def test_a_pipe_is_not_replaced_but_a_link_to_a_file_is(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "alias").symlink_to("pipe")
+    for name in ("pipe", "alias"):
+        with pytest.raises(PocketuneError, match=r"is not a regular file: choose another"):
+            write(tmp_path / name, "text")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    write(tmp_path / "file", "old")
+    (tmp_path / "link").symlink_to("file")
+    write(tmp_path / "link", "new")
+    assert (tmp_path / "link").read_text() == "new"
+    assert sorted(names(tmp_path)) == ["alias", "file", "link", "pipe"]
 
 
 def test_the_file_and_its_folder_are_synced_around_the_rename(tmp_path, monkeypatch):
