@@ -241,6 +241,14 @@ def test_the_incomplete_file_is_a_hidden_one_next_to_the_complete_one(tmp_path):
     assert not is_partial(".last.safetensors..partial", "last.safetensors")
 
 
+@pytest.mark.parametrize("name", ["x" * 200, "x" * 255, "é" * 127, "\U0001f33b" * 63 + ".zi"])
+def test_a_name_of_any_length_can_be_written(name, tmp_path):
+    write(tmp_path / name, "text")
+    assert names(tmp_path) == [name]
+    assert is_partial(partial(tmp_path / name).name, name)
+    assert not is_partial(partial(tmp_path / name).name, name[:-1])
+
+
 def test_sync_takes_files_and_folders(tmp_path):
     (tmp_path / "file").touch()
     sync(tmp_path / "file")

@@ -24,6 +24,10 @@ ARCHIVE_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, Unicod
 or of a version that it does not know."""
 
 
+_LONGEST = 200
+"""Bytes of a name that are repeated in that of a temporary file; file systems allow 255."""
+
+
 class Skipped(NamedTuple):
     """A file that is not used, and the reason in a few words."""
 
@@ -157,13 +161,23 @@ def _is_special(path: Path) -> bool:
 
 def partial(path: Path) -> Path:
     """The temporary path of `replacing` in this process: two may write to the same ``path``."""
-    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+    return path.with_name(f".{_shortened(path.name)}.{os.getpid()}.partial")
 
 
 def is_partial(name: str, of: str) -> bool:
     """Whether ``name`` is that of a temporary file of the file ``of``, of any process."""
+    of = _shortened(of)
     number = name.removeprefix(f".{of}.").removesuffix(".partial")
     return number.isdecimal() and name == f".{of}.{number}.partial"
+
+
+def _shortened(name: str) -> str:
+    """The name itself; of a long one the beginning and a checksum, so that more fits behind it."""
+    data = os.fsencode(name)
+    if len(data) <= _LONGEST:
+        return name
+    beginning = name[: _LONGEST // 4]  # of at most four bytes a character
+    return f"{beginning}-{zlib.crc32(data):08x}"
 
 
 def _remove_abandoned(path: Path) -> None:
