@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -172,6 +173,21 @@ def test_a_block_that_writes_nothing_is_refused(tmp_path):
         pass
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+def test_a_pipe_is_not_replaced_but_a_link_to_a_file_is(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "alias").symlink_to("pipe")
+    for name in ("pipe", "alias"):
+        with pytest.raises(PocketuneError, match=r"is not a regular file: choose another"):
+            write(tmp_path / name, "text")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    write(tmp_path / "file", "old")
+    (tmp_path / "link").symlink_to("file")
+    write(tmp_path / "link", "new")
+    assert (tmp_path / "link").read_text() == "new"
+    assert sorted(names(tmp_path)) == ["alias", "file", "link", "pipe"]
+
+
 def test_the_file_and_its_folder_are_synced_around_the_rename(tmp_path, monkeypatch):
     calls: list[str] = []
     fsync, replace = os.fsync, Path.replace
@@ -225,6 +241,14 @@ def test_the_incomplete_file_is_a_hidden_one_next_to_the_complete_one(tmp_path):
     assert is_partial(name, "last.safetensors")
     assert not is_partial(name, "best.safetensors")
     assert not is_partial(".last.safetensors..partial", "last.safetensors")
+
+
+@pytest.mark.parametrize("name", ["x" * 200, "x" * 255, "é" * 127, "\U0001f33b" * 63 + ".zi"])
+def test_a_name_of_any_length_can_be_written(name, tmp_path):
+    write(tmp_path / name, "text")
+    assert names(tmp_path) == [name]
+    assert is_partial(partial(tmp_path / name).name, name)
+    assert not is_partial(partial(tmp_path / name).name, name[:-1])
 
 
 def test_sync_takes_files_and_folders(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 import zipfile
 import zlib
@@ -21,6 +22,10 @@ T = TypeVar("T")
 ARCHIVE_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)
 """Errors that the standard library raises for an archive that is damaged, encrypted (RuntimeError)
 or of a version that it does not know."""
+
+
+_LONGEST = 200
+"""Bytes of a name that are repeated in that of a temporary file; file systems allow 255."""
 
 
 class Skipped(NamedTuple):
@@ -103,12 +108,14 @@ def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
         failure: Errors other than ``OSError`` that the writer raises.
 
     Raises:
-        PocketuneError: The file cannot be written; what was at ``path`` is unchanged.
+        PocketuneError: The file cannot be written, or ``path`` is a device, a pipe or a socket;
+            what was at ``path`` is unchanged.
 
     Example:
         >>> with replacing(Path("notes.txt")) as file:  # doctest: +SKIP
         ...     file.write_text("all of it, or nothing")
     """
+    _refuse_special(path)
     file = partial(path)
     _remove_abandoned(path)
     try:
@@ -121,19 +128,56 @@ def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
             file.unlink(missing_ok=True)
         if not isinstance(error, (OSError, *failure)):
             raise
-        before = "the file that was there is unchanged" if path.exists() else ""
+        before = "the file that was there is unchanged" if os.path.exists(path) else ""  # noqa: PTH110 - never fails
         raise PocketuneError(f"{path} cannot be written: {_why(error, before)}") from error
+
+
+def _refuse_special(path: Path) -> None:
+    """Refuse to replace a device, a pipe or a socket by a file."""
+    with contextlib.suppress(OSError):  # which writing reports
+        if _is_special(path):
+            raise PocketuneError(f"{path} is not a regular file: choose another file to write")
+
+
+def regular(path: Path) -> Path:
+    """The path itself, for a file to read: a pipe may never be opened, and a device never end.
+
+    Raises:
+        OSError: There is neither a regular file nor a folder; or it cannot be told.
+    """
+    if _is_special(path):
+        raise OSError("it is not a regular file")
+    return path
+
+
+def _is_special(path: Path) -> bool:
+    """Whether a path is a device, a pipe or a socket, and neither a file nor a folder."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def partial(path: Path) -> Path:
     """The temporary path of `replacing` in this process: two may write to the same ``path``."""
-    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+    return path.with_name(f".{_shortened(path.name)}.{os.getpid()}.partial")
 
 
 def is_partial(name: str, of: str) -> bool:
     """Whether ``name`` is that of a temporary file of the file ``of``, of any process."""
+    of = _shortened(of)
     number = name.removeprefix(f".{of}.").removesuffix(".partial")
     return number.isdecimal() and name == f".{of}.{number}.partial"
+
+
+def _shortened(name: str) -> str:
+    """The name itself; of a long one the beginning and a checksum, so that more fits behind it."""
+    data = os.fsencode(name)
+    if len(data) <= _LONGEST:
+        return name
+    beginning = name[: _LONGEST // 4]  # of at most four bytes a character
+    return f"{beginning}-{zlib.crc32(data):08x}"
 
 
 def _remove_abandoned(path: Path) -> None:

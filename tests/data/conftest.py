@@ -1,6 +1,7 @@
 """Small images and folders of them, made for one test."""
 
 import io
+import struct
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +20,26 @@ def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
 def noise(seed: int, width: int = 24, height: int = 20) -> Image.Image:
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
     return Image.fromarray(pixels)
+
+
+def divided_jpeg(width: int, height: int, sampling: int = 0x22, frame: int = 0xC0) -> bytes:
+    """A gray baseline JPEG with one scan for each component (ITU T.81, section B.2.3)."""
+    tables = b"\0" + bytes([8] * 64)
+    parts = [b"\xff\xd8", segment(0xDB, tables)]
+    components = bytes([1, sampling, 0, 2, 0x11, 0, 3, 0x11, 0])
+    parts.append(segment(frame, struct.pack(">BHHB", 8, height, width, 3) + components))
+    parts.append(segment(0xC4, bytes([0, 0, 1, *[0] * 14, 0])))  # the code 00 is a difference of 0
+    parts.append(segment(0xC4, bytes([16, 0, 1, *[0] * 14, 0])))  # and the end of a block
+    for component in (1, 2, 3):
+        side = 8 if component == 1 or sampling == 0x11 else 16
+        blocks = -(-width // side) * -(-height // side)
+        parts += [segment(0xDA, bytes([1, component, 0, 0, 63, 0])), bytes(-(-blocks // 2))]
+    return b"".join([*parts, b"\xff\xd9"])
+
+
+def segment(marker: int, content: bytes) -> bytes:
+    """A segment of a JPEG."""
+    return b"\xff" + bytes([marker]) + struct.pack(">H", len(content) + 2) + content
 
 
 @pytest.fixture(name="encoded")

@@ -90,7 +90,7 @@ class TestMasks:
         path = set_of({"annotations.json": record(objects=[CAT, DOG])}, "a.png")
         loader = Loader(load_splits(path, val_fraction=0).train, size=16, batch=1, train=False)
         (batch,) = loader.epoch(0)
-        assert set(np.unique(batch.labels[0].mask)) == {0, 1, 2}
+        assert set(np.unique(batch.labels[0].mask())) == {0, 1, 2}
 
     def test_a_changed_file_changes_every_mask(self, set_of):
         path = set_of({"annotations.json": record(objects=[CAT, DOG])}, "a.png")

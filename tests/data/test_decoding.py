@@ -14,8 +14,10 @@ from pocketune.data import strips as strips_module
 from pocketune.data import transforms as transforms_module
 from pocketune.data.decoding import (
     HEAVY_BYTES,
+    MASK_BYTES,
     SMALL,
     LargestDecoding,
+    Use,
     decoding_bytes,
     least_bytes,
     view_bytes,
@@ -201,6 +203,32 @@ class TestBytes:
             view_bytes(photo, 224),
             HEAVY_BYTES,
         )
+
+    def test_masks_of_a_set(self):
+        light, dearest = Header("JPEG", "RGB", 2000, 1500), LargestDecoding(64, masks=MASK_BYTES)
+        for number, packed in enumerate((3_000, 9_000, 5_000)):
+            dearest.add(str(number), light)
+            dearest.add_mask(3_000_000, packed)
+        found = dearest.decoding
+        assert found.masks == (9_000, 5_000, 3_000)
+        assert [found.waiting(count) for count in (1, 2, 9)] == [9_000, 14_000, 17_000]
+        assert 3_000_000 < found.compared < 3_100_000
+        assert found.most >= MASK_BYTES * 3_000_000
+
+    def test_what_is_done_with_each_photo_beside(self):
+        small, large = Header("JPEG", "RGB", 320, 240), Header("JPEG", "RGB", 4000, 3000)
+        found = {}
+        for name, use in (("none", None), ("held", Use(2)), ("drawn", Use(2, 1, 1024, 16))):
+            dearest = LargestDecoding(64, use=use)
+            dearest.add("small", small)
+            dearest.add("large", large)
+            found[name] = dearest.decoding
+        assert [found["none"].beside, found["held"].beside] == [0, 24_000_000]
+        whole = decoding_bytes(large, 1024 / 4000, 1024)
+        assert whole > HEAVY_BYTES
+        assert found["drawn"].beside >= 24_000_000 + 16 * 1024 * 768
+        peak = found["drawn"].total(2) + found["drawn"].beside
+        assert peak >= 24_000_000 + whole + 2 * found["drawn"].others
 
     def test_a_set_knows_its_dearest_photo(self, photos, tree, encoded):
         folder = photos(cats=3, dogs=3)

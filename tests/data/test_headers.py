@@ -9,6 +9,8 @@ from PIL import Image
 from pocketune.data.headers import BEGINNING, Header, avif_planes, read_header
 from pocketune.data.images import EXIF_ORIENTATION, header_of, open_image
 
+from .conftest import divided_jpeg
+
 KINDS = [
     ("JPEG", "RGB", {}),
     ("JPEG", "RGB", {"progressive": True}),
@@ -69,6 +71,13 @@ def test_a_header_with_a_preview_is_read_in_two_steps(encoded) -> None:
     found = read_header(lambda size: asked.append(size) or data[:size])
     assert found == pillows(data)
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize(("sampling", "coefficients"), [(0x22, 1.5), (0x11, 3.0)])
+def test_a_jpeg_of_one_scan_for_each_component_keeps_coefficients(sampling, coefficients) -> None:
+    for frame in (0xC0, 0xC1):
+        data = divided_jpeg(40, 30, sampling, frame)
+        assert read(data) == Header("JPEG", "RGB", 40, 30, coefficients) == pillows(data)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:PIL")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from bisect import insort
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pocketune.heap import freed_at_once
+from pocketune.tasks.packed import unpacking_bytes
 
 if TYPE_CHECKING:
     from pocketune.data.headers import Header
@@ -37,8 +39,12 @@ _OTHERS_CONVERTED = 17  # through RGBA, with the page behind it
 _STRIP = 8, 32  # of RGB, and of a mode that is converted
 _ROWS = 200_000  # what the decoder itself holds
 _STREAM = 1_200_000  # copies of the rows of a PNG, compressed and not, that are decoded one by one
-MASK_BYTES = 3
-"""For each pixel of a mask: decoded, as an array, and its class."""
+MASK_BYTES = 2
+"""For each pixel of a mask: decoded, and as an array."""
+DRAWN_MASK_BYTES = 3
+"""The same of a mask that is drawn from polygons, with the file that it is decoded from."""
+_MOST_WAITING = 4096
+"""Masks whose sizes are remembered, more than wait at the same time."""
 
 _heavy = threading.Lock()
 
@@ -53,16 +59,43 @@ class Decoding:
         most: Bytes that it takes.
         others: Most bytes that any takes at the same time as another, for the part of it that
             takes least or more.
+        masks: Bytes of the packed masks that take most, in descending order.
+        compared: Bytes for unpacking the mask that takes most, to compare it with a prediction.
+        beside: Most bytes that are taken for an image while others are decoded.
     """
 
     name: str
     header: Header
     most: int
     others: int
+    masks: tuple[int, ...] = ()
+    compared: int = 0
+    beside: int = 0
 
     def total(self, workers: int) -> int:
         """Bytes that so many threads take together."""
         return self.most + (workers - 1) * self.others
+
+    def waiting(self, count: int) -> int:
+        """Most bytes that so many masks take, packed."""
+        return sum(self.masks[:count])
+
+
+class Use(NamedTuple):
+    """What is done with each image of a set beside cutting squares out of it.
+
+    Attributes:
+        held: Bytes for each pixel of an image that are held until the next one.
+        copied: The same while it is written.
+        longest: The whole image is shrunk until its longer side has at most so many pixels; 0 if
+            that is not done.
+        drawn: Bytes for each pixel of the shrunk image.
+    """
+
+    held: int
+    copied: int = 0
+    longest: int = 0
+    drawn: int = 0
 
 
 class LargestDecoding:
@@ -70,28 +103,64 @@ class LargestDecoding:
 
     Args:
         size: Height and width of the squares that photos are cut to.
-        masks: Whether each has a mask.
+        masks: Bytes for each pixel of a mask while it is read; 0 without masks.
+        use: What else is done with each.
     """
 
-    def __init__(self, size: int, masks: bool = False) -> None:
-        self._size, self._masks = size, masks
+    def __init__(self, size: int, masks: int = 0, use: Use | None = None) -> None:
+        self._size, self._masks, self._use = size, masks, use
         self._most, self._others = -1, 0
+        self._beside, self._whole, self._compared = 0, 0, 0
+        self._waiting: list[int] = []
         self._found: tuple[str, Header] | None = None
 
     def add(self, name: str, header: Header) -> None:
         """Another photo of the set."""
-        taken = view_bytes(header, self._size)
-        if self._masks:
-            taken += MASK_BYTES * header.width * header.height
-        if least_bytes(header, self._size) <= HEAVY_BYTES:  # a view may be light, others not
-            self._others = max(self._others, min(taken, HEAVY_BYTES))
+        taken, least = view_bytes(header, self._size), least_bytes(header, self._size)
+        pixels, light = header.width * header.height, HEAVY_BYTES
+        if self._masks:  # read before the photo is decoded
+            taken = max(taken + pixels, self._masks * pixels)
+            light = max(light, pixels)
+        if self._use is not None:
+            self._add_use(header, self._use)
+        if least <= HEAVY_BYTES:  # a view may be light, others not
+            self._others = max(self._others, min(taken, light))
         if taken > self._most:
             self._most, self._found = taken, (name, header)
+
+    def _add_use(self, header: Header, use: Use) -> None:
+        """What is done with another photo of the set beside cutting squares out of it."""
+        pixels, longer = header.width * header.height, max(header.width, header.height)
+        held, whole = use.held * pixels, 0
+        self._beside = max(self._beside, held)
+        if not use.longest:
+            return
+        shrunk = min(1.0, use.longest / longer)
+        whole = decoding_bytes(header, shrunk, round(shrunk * longer))
+        drawn = max(use.copied * pixels, round(use.drawn * pixels * shrunk**2))
+        if whole > HEAVY_BYTES:  # while the decoding threads have no heavy one
+            self._whole = max(self._whole, held + whole)
+        self._beside = max(self._beside, held + max(drawn, min(whole, HEAVY_BYTES)))
+
+    def add_mask(self, pixels: int, packed: int) -> None:
+        """The mask of a photo of the set: its pixels, and the bytes that it takes packed."""
+        self._compared = max(self._compared, unpacking_bytes(pixels, packed))
+        insort(self._waiting, -packed)
+        del self._waiting[_MOST_WAITING:]
 
     @property
     def decoding(self) -> Decoding | None:
         """What was found; None without photos."""
-        return self._found and Decoding(*self._found, self._most, self._others)
+        if self._found is None:
+            return None
+        return Decoding(
+            *self._found,
+            self._most,
+            self._others,
+            masks=tuple(-size for size in self._waiting),
+            compared=self._compared,
+            beside=max(self._beside, self._whole + self._others - self._most),
+        )
 
 
 def check_size(header: Header, max_pixels: int | None = None) -> None:
@@ -122,8 +191,8 @@ def check_size(header: Header, max_pixels: int | None = None) -> None:
 def limited_bytes(header: Header) -> int:
     """What counts for the limit on sizes, whatever the decoder takes.
 
-    A large JPEG is decoded at a quarter of its size or less, but a progressive one keeps two bytes
-    for every coefficient at full size until its last scan.
+    A large JPEG is decoded at a quarter of its size or less, but one of several scans keeps two
+    bytes for every coefficient at full size until its last scan.
     """
     pixels = header.width * header.height
     if header.format != "JPEG":

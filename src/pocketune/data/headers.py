@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Callable
 from typing import NamedTuple
 
+from pocketune.data.segments import SCAN
+
 BEGINNING = 4096
 """Bytes that hold the whole header of most files."""
 LARGEST = 1 << 18
@@ -39,8 +41,8 @@ class Header(NamedTuple):
         mode: Pillow's mode of the decoded pixels.
         width: In pixels, before the image is turned upright.
         height: The same.
-        coefficients: For each pixel, the coefficients that a progressive JPEG holds until its last
-            scan; 0 for others.
+        coefficients: For each pixel, the coefficients that a JPEG of several scans holds until its
+            last one, such as a progressive JPEG; 0 for others.
         streamed: Whether it is a PNG whose rows can be decoded one by one.
         file_bytes: Size of a file that is read as a whole; 0 for others.
         planes: For each pixel, bytes of the luma, chroma and alpha of an AVIF; 0 for others.
@@ -101,7 +103,7 @@ def _samples(flags: int) -> float:
 
 def _jpeg(data: bytes) -> Header | None:
     """The header of a JPEG; IndexError or struct.error if it goes on behind the data."""
-    position, found = 2, None
+    position, frame, progressive = 2, None, False
     while True:
         prefix, marker, length = struct.unpack_from(">BBH", data, position)
         position, end = position + 4, position + 2 + length
@@ -110,13 +112,13 @@ def _jpeg(data: bytes) -> Header | None:
         if end > len(data):
             raise IndexError
         if marker in _SOF:
-            if found is not None:
+            if frame is not None:
                 return None
-            found = _frame(data[position:end], progressive=marker == _PROGRESSIVE)
-            if found is None:
+            frame, progressive = data[position:end], marker == _PROGRESSIVE
+        elif marker == SCAN:  # behind the header
+            if frame is None or len(frame) < 6:
                 return None
-        elif marker == 0xDA:  # the scan, behind the header
-            return found
+            return _frame(frame, several=progressive or data[position] < frame[5])
         elif marker == 0xDB:
             if not _are_tables(data, position, end):
                 return None
@@ -128,8 +130,8 @@ def _jpeg(data: bytes) -> Header | None:
         position = end
 
 
-def _frame(segment: bytes, *, progressive: bool) -> Header | None:
-    """The header from a start of frame."""
+def _frame(segment: bytes, *, several: bool) -> Header | None:
+    """The header from a start of frame, of a JPEG of one scan or of several."""
     bits, height, width, layers = struct.unpack_from(">BHHB", segment)
     mode = _JPEG_MODES.get(layers)
     if bits != 8 or mode is None or len(segment) != 6 + 3 * layers:
@@ -139,7 +141,7 @@ def _frame(segment: bytes, *, progressive: bool) -> Header | None:
     samples = [(each >> 4) * (each & 15) for each in segment[7::3]]
     if not all(samples):
         return None
-    coefficients = sum(samples) / max(samples) if progressive else 0.0
+    coefficients = sum(samples) / max(samples) if several else 0.0
     return Header("JPEG", mode, width, height, coefficients)
 
 

@@ -12,16 +12,25 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
-from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin
+from PIL import (
+    Image,
+    ImageFile,
+    PngImagePlugin,
+    TiffImagePlugin,
+    UnidentifiedImageError,
+    WebPImagePlugin,
+)
 
 from pocketune.data.decoding import MAX_WORKING_BYTES, READ_WHOLE, check_size
 from pocketune.data.headers import LARGEST, Header, avif_planes
+from pocketune.data.metadata import without_metadata
+from pocketune.data.segments import has_divided_scans
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
 
@@ -41,6 +50,7 @@ _HEIF = b"heic", b"heix", b"hevc", b"mif1", b"msf1"
 """Brands of HEIF files, which follow `ftyp`."""
 
 PNG_CHANNELS = {"L": 1, "P": 1, "LA": 2, "RGB": 3, "RGBA": 4}
+T = TypeVar("T")
 EXIF_ORIENTATION = 0x0112
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -78,15 +88,23 @@ def open_image(file: IO[bytes]) -> Image.Image:
             ``reading_image``.
     """
     _refuse_endless(file)
+    file = without_metadata(file)
     image: Image.Image
     try:
         image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
         image = _open_heif(file)
-    check_size(header_of(image))
-    if image.info.get("progressive"):
+    header = header_of(image)
+    check_size(header)
+    if header.coefficients:
         _refuse_many_scans(file)
+    if isinstance(image, PngImagePlugin.PngImageFile):
+        image.load_end = _nothing  # type: ignore[method-assign]  # it reads what follows the pixels
     return image
+
+
+def _nothing() -> None:
+    """No metadata is read."""
 
 
 def _open_heif(file: IO[bytes]) -> Image.Image:
@@ -123,7 +141,7 @@ def _refuse_endless(file: IO[bytes]) -> None:
 
 
 def _refuse_many_scans(file: IO[bytes]) -> None:
-    """Refuse a progressive JPEG that would be decoded for minutes: each scan passes over it all."""
+    """Refuse a JPEG of scans that would be decoded for minutes: each scan passes over it all."""
     position, scans, before = file.tell(), 0, b""
     file.seek(0)
     while chunk := file.read(_CHUNK):
@@ -227,16 +245,30 @@ def _binary(data: bytes | str | Path) -> IO[bytes]:
 
 def header_of(image: Image.Image) -> Header:
     """What decoding an image takes depends on this; see :class:`Header`."""
-    coefficients = 0.0
-    if image.info.get("progressive"):
-        areas = [across * down for _, across, down, *_ in getattr(image, "layer", ())]
-        coefficients = sum(areas) / max(areas)
     if image.format in ("JPEG", "MPO"):
-        return Header("JPEG", image.mode, *image.size, coefficients)
+        return Header("JPEG", image.mode, *image.size, _coefficients(image))
     streamed, size = is_streamed(image), _file_bytes(image)
     kind = image.format or ""
     planes = avif_planes(_beginning(image), alpha="A" in image.mode) if kind == "AVIF" else 0.0
     return Header(kind, image.mode, *image.size, streamed=streamed, file_bytes=size, planes=planes)
+
+
+def _coefficients(image: Image.Image) -> float:
+    """The coefficients for each pixel that a JPEG keeps until its last scan, if it has several."""
+    file: IO[bytes] | None = getattr(image, "fp", None)
+    if not image.info.get("progressive") and not (file and _at_rest(file, has_divided_scans)):
+        return 0.0
+    areas: list[int] = [across * down for _, across, down, *_ in getattr(image, "layer", ())]
+    return sum(areas) / max(areas)
+
+
+def _at_rest(file: IO[bytes], read: Callable[[IO[bytes]], T]) -> T:
+    """What is read of a file, whose position stays."""
+    position = file.tell()
+    try:
+        return read(file)
+    finally:
+        file.seek(position)
 
 
 def _file_bytes(image: Image.Image) -> int:
@@ -244,24 +276,18 @@ def _file_bytes(image: Image.Image) -> int:
     file: IO[bytes] | None = getattr(image, "fp", None)
     if image.format not in READ_WHOLE or file is None or image.info.get("compression") == "raw":
         return 0
-    position = file.tell()
-    try:
-        return file.seek(0, os.SEEK_END)
-    finally:
-        file.seek(position)
+    return _at_rest(file, lambda opened: opened.seek(0, os.SEEK_END))
 
 
 def _beginning(image: Image.Image) -> bytes:
     """The first bytes of the file of an image; none if it is decoded."""
     file: IO[bytes] | None = getattr(image, "fp", None)
-    if file is None:
-        return b""
-    position = file.tell()
-    try:
-        file.seek(0)
-        return file.read(LARGEST)
-    finally:
-        file.seek(position)
+    return b"" if file is None else _at_rest(file, lambda opened: _from_start(opened, LARGEST))
+
+
+def _from_start(file: IO[bytes], size: int) -> bytes:
+    file.seek(0)
+    return file.read(size)
 
 
 def is_streamed(image: Image.Image) -> bool:

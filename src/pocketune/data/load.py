@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from pocketune.data.coco import AnnotatedSource
 from pocketune.data.dataset import VAL_FRACTION, ImageDataset, Splits, stratify
-from pocketune.data.decoding import LargestDecoding
+from pocketune.data.decoding import DRAWN_MASK_BYTES, MASK_BYTES, LargestDecoding
 from pocketune.data.examples import Examples
 from pocketune.data.finding import Found, find, has_test
 from pocketune.data.layouts import TEST, TRAIN, TestUse
@@ -77,11 +78,11 @@ def load_splits(
         raise PocketuneError(f"{where} has no test photos: they belong into a folder named {TEST}")
     if not found.examples and has_test(path):
         raise PocketuneError(f"{where} has test photos alone; add some to train on")
-    dearest = None if size is None else LargestDecoding(size, found.task.dense)
-    readable, skipped = read_headers(found.source, found.examples.names, dearest, max_pixels)
+    largest = None if size is None else LargestDecoding(size, _mask_bytes(found))
+    readable, skipped = read_headers(found.source, found.examples.names, largest, max_pixels)
     usable = found.examples.take(readable)
     if found.task.dense:
-        usable, damaged = scan(found.source, usable, after_mask)
+        usable, damaged = scan(found.source, usable, after_mask, largest)
         skipped += damaged
     _check_any(usable, skipped, where)
     if found.task.dense:
@@ -98,8 +99,15 @@ def load_splits(
     outside = found.outside.take(loose)
     skipped += [Skipped(name, f"it is outside {folders}") for name in outside]
     skipped += [Skipped(name, "an empty folder") for name in found.empty]
-    decoding = None if dearest is None else dearest.decoding
+    decoding = None if largest is None else largest.decoding
     return Splits(train, val, tuple(sorted(skipped)), decoding)
+
+
+def _mask_bytes(found: Found) -> int:
+    """Bytes for each pixel of a mask while it is read; 0 without masks."""
+    if not found.task.dense:
+        return 0
+    return DRAWN_MASK_BYTES if isinstance(found.source, AnnotatedSource) else MASK_BYTES
 
 
 def training_images(photos: ImageDataset | str | os.PathLike[str]) -> ImageDataset:

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from pocketune.data.decoding import MASK_BYTES, turn_for
+from pocketune.data.decoding import MASK_BYTES, LargestDecoding, turn_for
 from pocketune.data.examples import Example, Examples
 from pocketune.data.images import (
     UnreadableImage,
@@ -26,7 +26,8 @@ from pocketune.data.images import (
 )
 from pocketune.errors import PocketuneError, Remedy, printable
 from pocketune.files import Skipped, reading, shown
-from pocketune.tasks.maps import IGNORED, ClassMap, count_values
+from pocketune.tasks.maps import IGNORED, STRIP, ClassMap, count_values
+from pocketune.tasks.packed import packed_bytes
 from pocketune.tasks.segmentation import Mask
 
 if TYPE_CHECKING:
@@ -97,13 +98,25 @@ class Masks:
         except PocketuneError as error:
             reason = error.reason if isinstance(error, UnreadableImage) else str(error)
             raise UnreadableImage(name, _of_mask(name, reason)) from error
-        return self.numbers[values]
+        pixels = values.reshape(-1)
+        for start in range(0, len(pixels), STRIP):  # numpy takes eight bytes for each number
+            pixels[start : start + STRIP] = self.numbers[pixels[start : start + STRIP]]
+        return values
 
 
 def scan(
-    source: Source, examples: Sequence[Example], after: AfterMask
+    source: Source,
+    examples: Sequence[Example],
+    after: AfterMask,
+    decoding: LargestDecoding | None = None,
 ) -> tuple[Examples, list[Skipped]]:
     """Read all masks once: the examples with the pixels of each value, and damaged files.
+
+    Args:
+        source: The folder or archive that holds the files.
+        examples: The images, with their masks as labels.
+        after: See ``AfterMask``.
+        decoding: Finds what the masks take that wait for an evaluation.
 
     Raises:
         PocketuneError: A file is not a mask, or not one of its image; or palettes differ.
@@ -116,10 +129,12 @@ def scan(
             mask = example.label
             assert isinstance(mask, Mask)  # from the reader of a table, or from a layout
             try:
-                pixels = _scanned(source, example.name, mask.name, palettes)
+                pixels, packed = _scanned(source, example.name, mask.name, palettes)
             except UnreadableImage as error:
                 skipped.append(Skipped(printable(example.name), _of_mask(mask.name, error.reason)))
             else:
+                if decoding is not None:
+                    decoding.add_mask(sum(count for _, count in pixels), packed)
                 yield example._replace(label=mask._replace(pixels=pixels))
             after(number, len(examples))
 
@@ -133,8 +148,8 @@ def _of_mask(name: str, reason: str) -> str:
 
 def _scanned(
     source: Source, image: str, mask: str, palettes: _Palettes
-) -> tuple[tuple[int, int], ...]:
-    """The number of pixels of each value in a mask."""
+) -> tuple[tuple[tuple[int, int], ...], int]:
+    """The number of pixels of each value in a mask, and the bytes that it takes packed."""
     with reading_image(image), source.open(image) as file, open_image(file) as photo:
         size = oriented_size(photo)
     with reading_image(mask), source.open(mask) as file:
@@ -148,7 +163,7 @@ def _scanned(
     counts = count_values(values)
     pixels = tuple((value, int(counts[value])) for value in np.flatnonzero(counts).tolist())
     palettes.check(mask, colors, [value for value, _ in pixels])
-    return pixels
+    return pixels, packed_bytes(values)
 
 
 def _values(file: IO[bytes], name: str = "the mask") -> tuple[ClassMap, bytes | None]:
@@ -163,7 +178,17 @@ def _values(file: IO[bytes], name: str = "the mask") -> tuple[ClassMap, bytes | 
             raise PocketuneError(f"the mask {shown(name)} {_wrong(image)}")
         image.load()
         palette = image.getpalette("RGB") if image.mode == "P" else None
-        return np.array(image, dtype=np.uint8), bytes(palette) if palette else None
+        return _pixels(image), bytes(palette) if palette else None
+
+
+def _pixels(image: Image.Image) -> ClassMap:
+    """The pixels (height, width) of an image of one channel, which are copied strip by strip."""
+    values = np.empty((image.height, image.width), np.uint8)
+    count = max(1, STRIP // image.width)
+    for top in range(0, image.height, count):
+        bottom = min(top + count, image.height)
+        values[top:bottom] = np.asarray(image.crop((0, top, image.width, bottom)))
+    return values
 
 
 def _wrong(image: Image.Image) -> str:

@@ -13,6 +13,7 @@ from pocketune.data.decoding import (
     MAX_WORKING_BYTES,
     Decoding,
     LargestDecoding,
+    Use,
     check_size,
     limited_bytes,
 )
@@ -38,7 +39,9 @@ class Checked(NamedTuple):
     decoding: Decoding | None
 
 
-def checked(images: ImageDataset, size: int, max_pixels: int | None = None) -> Checked:
+def checked(
+    images: ImageDataset, size: int, max_pixels: int | None = None, use: Use | None = None
+) -> Checked:
     """Read the headers of images.
 
     Args:
@@ -46,8 +49,9 @@ def checked(images: ImageDataset, size: int, max_pixels: int | None = None) -> C
         size: Height and width of the squares that they will be cut to.
         max_pixels: Leave out images of more pixels that would be decoded in full; see
             ``check_size``.
+        use: What else is done with each image.
     """
-    dearest = LargestDecoding(size)
+    dearest = LargestDecoding(size, use=use)
     known, skipped = read_headers(images.source, images.names, dearest, max_pixels)
     return Checked(images.subset(known), tuple(skipped), dearest.decoding)
 

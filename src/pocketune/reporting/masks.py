@@ -51,10 +51,10 @@ def mask_pictures(
                 photo = small_photo(photos, index, LONGEST)
             except UnreadableImage:  # gone in the meantime
                 continue
-            guess = class_map(output, _scaled(label.box, label.mask.shape, photo.size))
+            guess = class_map(output, _scaled(label.box, label.shape, photo.size))
             found[index] = (
                 Picture("photo", address(photo, "JPEG", quality=QUALITY)),
-                Picture("true mask", _mask(label.mask, photo.size)),
+                Picture("true mask", _mask(label.mask(), photo.size)),
                 Picture("predicted mask", _mask(guess, photo.size)),
             )
     return found

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray
+from pocketune.tasks.packed import PackedMask
 from pocketune.tasks.views import Box, Seen
 
 IGNORED = 255
@@ -19,16 +20,25 @@ STRIP = 1 << 18
 ClassMap = NDArray[np.uint8]
 
 
-class Truth(NamedTuple):
-    """What the output for an image is compared with.
+class Truth:
+    """What the output for an image is compared with; it holds the mask packed.
 
-    Attributes:
+    Args:
         mask: uint8 (height, width), the class of each pixel of the image; 255 does not count.
         box: The part of the image that the output is for.
     """
 
-    mask: ClassMap
-    box: Box
+    def __init__(self, mask: ClassMap, box: Box) -> None:
+        self._packed, self.box = PackedMask(mask), box
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of the mask."""
+        return self._packed.shape
+
+    def mask(self) -> ClassMap:
+        """The mask, unpacked each time."""
+        return self._packed.unpacked()
 
 
 class Strip(NamedTuple):
@@ -116,7 +126,7 @@ def compare(output: FloatArray, label: Truth | ClassMap) -> Comparison:
 
     A mask alone is compared with an output for the whole of it.
     """
-    mask, box = label if isinstance(label, Truth) else (label, None)
+    mask, box = (label.mask(), label.box) if isinstance(label, Truth) else (label, None)
     height, width = mask.shape
     seen = Seen(width, height, box or Box(0, 0, width, height))
     classes = len(output)

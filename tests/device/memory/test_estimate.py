@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pocketune.data.decoding import Decoding
+from pocketune.data.headers import Header
+from pocketune.data.loader import AHEAD
 from pocketune.device.memory.estimate import (
     ARENA_OVERHEAD,
     CLOSED,
@@ -89,6 +92,28 @@ def test_the_estimate_names_every_part_and_its_size() -> None:
         "process 1.0 MB, runtime 24 MB, graphs 0.0 MB, activations 0.0 MB, "
         "parameters 0.0 MB, optimizer 0.0 MB, photos 5.5 MB"
     )
+
+
+def test_masks_that_wait_and_one_that_is_compared_are_counted(kit: Kit) -> None:
+    task = Segmentation(kit.manifest.classes, kit.manifest.task.head)
+    manifest = replace(kit.manifest, task=task)
+    header = Header("JPEG", "RGB", 4000, 3000)
+    none = Decoding("1.jpg", header, 10_000_000, 0)
+    masks = (100_000,) * 100
+    packed = replace(none, masks=masks, compared=12_000_000)
+    plain, more = (
+        estimate_prediction(manifest, process=1000, classes=3, decoding=each).photos
+        for each in (none, packed)
+    )
+    assert more - plain == 12_000_000 + (AHEAD + 2) * kit.manifest.batch * 100_000
+    written = replace(none, beside=20_000_000)
+    found = estimate_prediction(manifest, process=1000, classes=3, decoding=written).photos
+    assert found - plain == 20_000_000
+    runs = [
+        estimate_memory(manifest, process=1000, classes=3, slots=0, decoding=each).photos
+        for each in (none, packed)
+    ]
+    assert runs[1] - runs[0] > 12_000_000
 
 
 def with_graph(kit: Kit, name: str, **facts: int) -> Kit:

@@ -1,6 +1,7 @@
 """Masks of a model: evaluated at their own size, predicted into folders, through windows."""
 
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from pocketune.device.use.pictures import Pictures, palette
 from pocketune.device.use.windows import Windows
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
+from pocketune.tasks.segmentation import Segmentation
 
 from ..pixel_kit import CLASSES, PixelEngine, write_exact_model, write_scenes
 from ..tiny_kit import TinyKit
@@ -115,6 +117,37 @@ class TestPredict:
             assert written.getpalette()[:9] == [0, 0, 0, 128, 0, 0, 0, 128, 0]
         with Image.open(out / "overlays" / "3.jpg") as overlay:
             assert (overlay.mode, overlay.size) == ("RGB", (45, 30))
+
+    def test_one_map_is_in_memory_beside_the_next(self, place, monkeypatch):
+        computed = []
+        predicted = Segmentation.predict
+
+        def counted(*args):
+            computed.append(args[1])
+            return predicted(*args)
+
+        monkeypatch.setattr(Segmentation, "predict", counted)
+        results = predict(place / "kit", place / "photos/images")
+        held = None
+        for number, found in enumerate(results, 1):
+            assert len(computed) == number  # although a batch has more
+            assert held is None or held() is None
+            held = weakref.ref(found.mask)
+            del found
+
+    def test_pictures_are_counted(self, place, tmp_path, monkeypatch):
+        (tmp_path / "images").mkdir()
+        Image.new("RGB", (2000, 1500)).save(tmp_path / "images" / "large.jpg")
+        found = []
+        monkeypatch.setattr(
+            "pocketune.device.use.predict.check_prediction",
+            lambda model, limit, before, decoding, *rest: found.append(decoding.beside),
+        )
+        for out in (None, tmp_path / "out"):
+            predict(place / "kit", tmp_path / "images", out=out, budget="1GB")
+        plain, pictures = found
+        assert plain == 2 * 2000 * 1500
+        assert plain + 2000 * 1500 < pictures
 
     def test_the_folder_can_be_trained_on(self, place, tmp_path):
         list(predict(place / "kit", place / "photos/images", out=tmp_path / "out"))

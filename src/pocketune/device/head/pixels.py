@@ -157,7 +157,7 @@ def known_cells(maps: FloatArray, label: Truth) -> tuple[FloatArray, NDArray[np.
 
 def cell_classes(label: Truth, height: int, width: int) -> NDArray[np.uint8]:
     """The class (height, width) at the center of each cell of a map; 255 beyond the image."""
-    mask, box = label
+    mask, box = label.mask(), label.box
     rows = np.floor(box.top + (np.arange(height) + 0.5) * box.height / height).astype(np.intp)
     columns = np.floor(box.left + (np.arange(width) + 0.5) * box.width / width).astype(np.intp)
     found = np.full((height, width), IGNORED, np.uint8)

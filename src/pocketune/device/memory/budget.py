@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pocketune.data import ImageDataset
-    from pocketune.data.decoding import Decoding
+    from pocketune.data.decoding import Decoding, Use
     from pocketune.device.memory.process import ProcessMemory
     from pocketune.device.train.settings import TrainSettings
     from pocketune.device.use.model import Model
@@ -100,6 +100,7 @@ def check_prediction(
     before: ProcessMemory,
     decoding: Decoding | None = None,
     images: ImageDataset | None = None,
+    use: Use | None = None,
 ) -> None:
     """Refuse to predict or evaluate where that will not fit a budget, as `check_budget` does.
 
@@ -109,6 +110,7 @@ def check_prediction(
         before: Memory of the process before the model was opened.
         decoding: What decoding the photos takes, if it is known.
         images: The photos in the order of their batches, where that is known.
+        use: What is done with each photo beside predicting it.
 
     Raises:
         BudgetExceeded: The runtime alone, or the estimate, exceeds the budget.
@@ -127,7 +129,7 @@ def check_prediction(
         if images is not None:  # large photos of the first batch are gone when graphs are opened
             places, batch = range(len(images)), manifest.batch
             first, rest = (
-                checked(images.subset(part), manifest.size).decoding
+                checked(images.subset(part), manifest.size, use=use).decoding
                 for part in (places[:batch], places[batch:])
             )
             ordered = estimate_prediction(

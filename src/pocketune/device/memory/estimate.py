@@ -165,11 +165,13 @@ def estimate_memory(
     batches = AHEAD + 1 if photos is None else min(AHEAD + 1, max(1, photos // together))
     label = _label_bytes(manifest, classes)
     waiting = photo_bytes(manifest.size, together, label, workers=0, waiting=batches + 1)
+    if manifest.task.dense and decoding is not None:
+        masks = decoding.waiting((AHEAD + 2) * batch)
+        waiting = max(waiting, photo_bytes(manifest.size, batch, workers=0) + masks)
     decoded = decoded_bytes(manifest.size, decoding)
     if batches == 1:  # decoded before the step is opened, which gives some of it back
         decoded -= round(min(decoded / 2, max(0, arenas["step"] - evaluating)))
-    if manifest.task.dense:
-        decoded += SCORED_STRIPS * 4 * STRIP
+    decoded += _compared_bytes(manifest, decoding)
     # The prediction is opened after the steps of each epoch. All graphs are opened once more when
     # the classifier has been computed: before the steps, and after them if they change its
     # features. What the arena has held stays.
@@ -324,13 +326,22 @@ def _evaluated_photos(
     manifest: Manifest, classes: int, decoding: Decoding | None, photos: int | None = None
 ) -> tuple[int, int]:
     """Bytes of photos that wait to be evaluated, and of what is decoded beside them."""
-    label, most = _label_bytes(manifest, classes), (AHEAD + 2) * manifest.batch
+    most, dense = (AHEAD + 2) * manifest.batch, manifest.task.dense
     images = most if photos is None else min(most, photos)
+    label = 0 if dense else _label_bytes(manifest, classes)
     waiting = photo_bytes(manifest.size, images, label, workers=0, waiting=1)
-    decoded = decoded_bytes(manifest.size, decoding)
-    if manifest.task.dense:
-        decoded += SCORED_STRIPS * 4 * STRIP
+    if dense and decoding is not None:
+        waiting += decoding.waiting(images)
+    decoded = decoded_bytes(manifest.size, decoding) + _compared_bytes(manifest, decoding)
     return waiting, decoded
+
+
+def _compared_bytes(manifest: Manifest, decoding: Decoding | None) -> int:
+    """Bytes for comparing masks with predictions, one by one, or for what is done with these."""
+    if not manifest.task.dense:
+        return 0
+    compared = 0 if decoding is None else max(decoding.compared, decoding.beside)
+    return SCORED_STRIPS * 4 * STRIP + compared
 
 
 def _label_bytes(manifest: Manifest, classes: int) -> int:

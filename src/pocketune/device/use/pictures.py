@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from pocketune.data.decoding import Use
 from pocketune.data.images import open_image, oriented_size, reading_image
 from pocketune.data.transforms import resized
 from pocketune.errors import PocketuneError
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 OPACITY = 0.5
 LONGEST = 1024
 """Longer side of an overlay, in pixels."""
+_MAPS = 2
+"""Maps of classes in memory: the one before is released when the next is there."""
+_COPIED = 1
+"""Bytes for each pixel of a mask that is written."""
+_DRAWN = 16
+"""The same of an overlay: the photo, as two images, its colors, and both together."""
+
+
+def map_use(*, pictures: bool) -> Use:
+    """What maps of classes take for each photo, and pictures of them if these are written."""
+    return Use(_MAPS, _COPIED, LONGEST, _DRAWN) if pictures else Use(_MAPS)
 
 
 def palette(count: int = 256) -> NDArray[np.uint8]:
@@ -54,9 +66,13 @@ def small_photo(photos: ImageDataset, index: int, longest: int) -> Image.Image:
     name = photos.names[index]
     with reading_image(name), photos.open(index) as file, open_image(file) as image:
         size = oriented_size(image)
-        scale = min(1.0, longest / max(size))
-        small = (max(1, round(size[0] * scale)), max(1, round(size[1] * scale)))
-        return Image.fromarray(resized(image, Box(0, 0, *size), *small))
+        return Image.fromarray(resized(image, Box(0, 0, *size), *_within(longest, size)))
+
+
+def _within(longest: int, size: tuple[int, int]) -> tuple[int, int]:
+    """A size whose longer side is at most so many pixels, in the same proportions."""
+    scale = min(1.0, longest / max(size))
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
 
 
 class Pictures:
@@ -88,7 +104,9 @@ class Pictures:
         name = self._files[index]
         mask = colored(class_map)
         self._save(mask, f"masks/{name}.png", "PNG")
-        self._save(self._overlay(index, mask), f"overlays/{name}.jpg", "JPEG")
+        small = mask.resize(_within(LONGEST, mask.size), Image.Resampling.NEAREST)
+        del mask
+        self._save(self._overlay(index, small), f"overlays/{name}.jpg", "JPEG")
 
     def _save(self, image: Image.Image, name: str, kind: str) -> None:
         path = self._folder / name
@@ -98,10 +116,9 @@ class Pictures:
             image.save(file, kind)
 
     def _overlay(self, index: int, mask: Image.Image) -> Image.Image:
-        """The photo, at most so long, half covered by the colors of its classes."""
+        """The photo, as small as the mask, half covered by the colors of its classes."""
         photo = small_photo(self._photos, index, LONGEST)
-        colors = mask.resize(photo.size, Image.Resampling.NEAREST).convert("RGB")
-        return Image.blend(photo, colors, OPACITY)
+        return Image.blend(photo, mask.convert("RGB"), OPACITY)
 
 
 def _files(names: Sequence[str]) -> list[str]:

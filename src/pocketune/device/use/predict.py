@@ -25,7 +25,7 @@ from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.use.delta import Delta, as_delta
 from pocketune.device.use.known import Known, known_of
 from pocketune.device.use.model import Model, as_model
-from pocketune.device.use.pictures import Pictures
+from pocketune.device.use.pictures import Pictures, map_use
 from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
 from pocketune.errors import PocketuneError, check_positive, printable
 from pocketune.tasks import Prediction
@@ -148,9 +148,10 @@ def predict(
     skipped: tuple[Skipped, ...] = ()
     if limit is not None or max_pixels is not None:
         most = None if max_pixels is None else parse_pixels(max_pixels)
-        images, skipped, decoding = checked(images, manifest.size, most)
+        use = map_use(pictures=out is not None) if task.dense else None
+        images, skipped, decoding = checked(images, manifest.size, most, use)
         batches = images if window == "whole" else None
-        check_prediction(model, limit, before, decoding, batches)
+        check_prediction(model, limit, before, decoding, batches, use)
     pictures = None if out is None else _pictures(out, images, models)
     if window == "slide":
         found = _slid(models, images, Windows(manifest, overlap), top)
@@ -174,7 +175,8 @@ class _Used:
 
     def predictions(
         self, batch: Batch, engine: OnnxEngine, prepared: NDArray[Any], top: int | None
-    ) -> list[Prediction]:
+    ) -> Iterator[Prediction]:
+        """The predictions of a batch: its outputs are computed now, and maps when asked for."""
         task, limits = self.model.task, None
         if self.known is None:
             outputs = engine.complete(prepared)
@@ -182,11 +184,11 @@ class _Used:
             outputs, embeddings = engine.complete_with_embeddings(prepared)
             limits = self.known.distances(embeddings) / self.known.threshold
         rows = zip(batch.names, outputs, batch.seen, strict=True)
-        found = [task.predict(name, row, top, seen) for name, row, seen in rows]
+        found = (task.predict(name, row, top, seen) for name, row, seen in rows)
         if limits is not None:
             pairs = zip(found, limits.tolist(), strict=True)
-            found = [JudgedPrediction(each.name, each, limit) for each, limit in pairs]
-        return [self.named(each) for each in found]
+            found = (JudgedPrediction(each.name, each, limit) for each, limit in pairs)
+        return map(self.named, found)
 
     def named(self, found: Prediction) -> Prediction:
         """With the delta that a prediction is by, if there is one."""
@@ -205,8 +207,9 @@ def _results(
             if used.delta:
                 engine.swap(used.model.state)
             by_model.append(used.predictions(batch, engine, prepared, top))
-        for predictions in zip(*by_model, strict=True):
-            yield from predictions
+        for _ in batch.names:
+            for predictions in by_model:
+                yield next(predictions)  # not held here: a prediction may be a large map
         yield from _new(loader, reported)
     yield from _new(loader, reported)
 
