@@ -121,6 +121,16 @@ def test_predict_refuses(run, trained, arguments, said):
     assert said in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [([], "RUN"), (["run"], "FILES..."), (["--kit", "blocks"], "FILES...")],
+)
+def test_predict_names_the_argument_that_is_missing(run, arguments, missing):
+    result = run("predict", *arguments)
+    assert result.exit_code == 2
+    assert f"Missing argument '{missing}'" in result.stderr
+
+
 def test_evaluate(run, photos, trained):
     result = run("evaluate", trained)
     assert result.exit_code == 0

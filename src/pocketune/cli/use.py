@@ -44,6 +44,17 @@ class MemoryOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PredictedModel:
+    """The model to use; a kit may be an option instead."""
+
+    run: str | Path | None = argument(
+        "A run or a kit: a folder, or a .zip of it; or the name of a bundled kit.",
+        default=None,
+        metavar="RUN",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PredictOptions:
     """The images, and how many classes to show."""
 
@@ -186,7 +197,7 @@ class ExportOptions:
     "pocketune predict runs/streets holiday/ --out masks --window slide",
 )
 def predict(
-    model: ModelArgument,
+    model: PredictedModel,
     options: PredictOptions,
     seen: WindowOptions,
     memory: MemoryOptions,
@@ -243,14 +254,17 @@ def _is_bundled(model: str | Path) -> bool:
     return kit_path(model) in map(bundled_kit, list_kits())
 
 
-def _model_and_files(run: str | Path, options: PredictOptions) -> tuple[str | Path, list[str]]:
+def _model_and_files(
+    run: str | Path | None, options: PredictOptions
+) -> tuple[str | Path, list[str]]:
     """The model and the images; with a kit as an option, every argument is an image."""
-    files = options.files or []
+    given = [*([] if run is None else [str(run)]), *(options.files or [])]
     if options.kit is not None:
-        return options.kit, [str(run), *files]
-    if not files:
-        raise click.UsageError("Missing argument 'FILES...'.", click.get_current_context())
-    return run, files
+        given = [options.kit, *given]
+    if len(given) < 2:
+        missing = "FILES..." if given else "RUN"
+        raise click.UsageError(f"Missing argument {missing!r}.", click.get_current_context())
+    return given[0], given[1:]
 
 
 @command(
