@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pocketune.cli.options import shown_name
@@ -73,9 +74,7 @@ def name_options(error: PocketuneError, options: Iterable[OptionField]) -> None:
     for each in options:
         shown, name = shown_name(each), rf"(?<![\w/.-]){each.name}"
         value = r"=(?:'([^']*)'|([^\s,:;]+))"
-        error.message = re.sub(
-            name + value, lambda found, shown=shown: _typed(shown, found), error.message
-        )
+        error.message = re.sub(name + value, partial(_typed, shown), error.message)
         rest = (
             r"(?![\w/.-])"
             if "_" in each.name
