@@ -225,6 +225,11 @@ def test_export(run, trained):
     assert Path("deep/flowers.onnx").stat().st_size > 1000
 
 
+def test_what_was_there_is_said_to_be_replaced(run, kit):
+    assert run("export", kit).stdout.startswith("wrote model.onnx (")
+    assert run("export", kit).stdout.startswith("replaced model.onnx (")
+
+
 def test_export_to_model_onnx_by_default(run, kit):
     assert run("export", kit).stdout.startswith("wrote model.onnx (")
     assert Path("model.onnx").exists()

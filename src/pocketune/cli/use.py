@@ -14,7 +14,7 @@ import click
 
 from pocketune.cli.command import command
 from pocketune.cli.errors import print_error, print_skipped
-from pocketune.cli.options import JsonOption, MaskReading, ModelArgument, argument
+from pocketune.cli.options import JsonOption, MaskReading, ModelArgument, argument, written
 from pocketune.errors import PocketuneError, author_half
 from pocketune.options import option
 
@@ -361,7 +361,7 @@ def export(model: ModelArgument, options: ExportOptions) -> None:
     from pocketune.device.memory.sizes import format_size
 
     precision, file, images = options.precision, options.file, "N"
-    opened = Model.open(model.run)
+    opened, verb = Model.open(model.run), written(file)
     if options.for_tflite or precision != "float32":
         print(_reduced(opened, options, precision))
         images = "1" if options.for_tflite else images
@@ -377,7 +377,7 @@ def export(model: ModelArgument, options: ExportOptions) -> None:
         meaning = f", whose {task.activation} is the probabilities" if task.activation else ""
         result = f"logits float32 ({outputs}){meaning}"
     taken = f"images uint8 ({images}, {side}, {side}, 3)"
-    print(f"wrote {file} ({format_size(file.stat().st_size)}): {taken} -> {result}")
+    print(f"{verb} {file} ({format_size(file.stat().st_size)}): {taken} -> {result}")
 
 
 def _reduced(model: Model, options: ExportOptions, precision: str) -> str:
