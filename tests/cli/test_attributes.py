@@ -73,4 +73,4 @@ def test_the_bundled_kit_is_for_classes(run: Run, place: Path) -> None:
 def test_a_balance_is_for_classes(run: Run, place: Path) -> None:
     done = run("train", place / "table.csv", "--kit", place / "kit", "--balance", 1)
     assert done.exit_code == 1
-    assert "balance=1 has no effect: the task attributes has no classes that" in done.stderr
+    assert "--balance 1 has no effect: the task attributes has no classes that" in done.stderr

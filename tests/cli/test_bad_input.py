@@ -25,6 +25,7 @@ from ..device.tiny_kit import TinyKit
 from .conftest import Run
 
 BATCH = 4
+ADDRESS = "https://x.y/z.zip"
 
 
 def write_kit(folder: Path, **changes: int) -> Path:
@@ -202,7 +203,7 @@ def test_kit(case: str, run: Run, tmp_path: Path, photos: Path) -> None:
         (["--budget", "much"], "'much' is not a size: write for example 96MB"),
         (["--lr", "0"], "lr must be above 0"),
         (["--epochs", "1", "--steps", "1"], "give either epochs or steps, not both"),
-        (["--val-fraction", "1"], "val_fraction must be"),
+        (["--val-fraction", "20"], "error: --val-fraction must be"),
         (
             ["--lr", "1e30", "--optimizer", "sgd", "--epochs", "5"],
             "start again with a learning rate",
@@ -245,6 +246,23 @@ def test_a_run_is_not_written_over(run: Run, photos: Path, kit: Path) -> None:
     )
     complete = refusal(run, "train", "--resume", "run")
     assert complete.endswith("; train it further with --kit run\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("train", ""), ("train", "x", "--out", ""), ("predict", "run", ""), ("predict", "", "a.jpg")],
+)
+def test_an_empty_path_is_not_the_current_folder(run: Run, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "it is empty" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("train", ADDRESS), ("predict", "blocks", ADDRESS)])
+def test_nothing_is_downloaded(run: Run, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert f"{ADDRESS} is an address" in result.stderr
 
 
 def test_nothing_to_resume(run: Run, tmp_path: Path) -> None:

@@ -51,6 +51,14 @@ def test_train_save_apply_and_predict_as_a_user_does(run, process, photos, kit, 
     assert run("train", more, "--kit", "second.zip", "--epochs", 1).exit_code == 0
 
 
+def test_what_was_there_is_said_to_be_replaced(run, trained, saved, kit):
+    done = run("delta", "save", trained, "--out", saved)
+    assert done.stdout.startswith("replaced d.safetensors (")
+    for verb in ("wrote", "replaced"):
+        done = run("delta", "apply", kit, saved, "--out", "made.zip")
+        assert done.stdout.startswith(f"{verb} made.zip: ")
+
+
 def test_the_format_follows_the_name(run, trained):
     assert run("delta", "save", "last", "--out", "d.onnx_adapter").exit_code == 0
     assert Path("d.onnx_adapter").read_bytes()[4:8] == b"TORT"

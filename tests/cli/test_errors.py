@@ -4,14 +4,17 @@ import ast
 import errno
 import string
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 import pocketune
-from pocketune.cli.errors import REMEDIES, explained, message_of
+from pocketune.cli.errors import REMEDIES, explained, message_of, name_options
 from pocketune.errors import PocketuneError, Remedy
+from pocketune.kit.bundled import bundled_kit
+from pocketune.options import option, option_fields
 
 SOURCE = Path(pocketune.__file__).parent
 
@@ -41,6 +44,37 @@ def test_python_and_the_command_line_say_the_same_in_their_own_words() -> None:
     error = PocketuneError("stopped", remedy=Remedy("resume", "resume({run!r})", run="my run"))
     assert str(error) == "stopped; resume('my run')"
     assert message_of(error) == "stopped; resume with: pocketune train --resume 'my run'"
+
+
+@dataclass
+class Options:
+    """Options of a command."""
+
+    top: int = option("Number.", default=1)
+    window: str = option("Window.", default="whole")
+    val_fraction: float = option("Fraction.", default=0.1)
+    hold_out_test: bool = option("Hold out.", default=False)
+
+
+@pytest.mark.parametrize(
+    ("message", "typed"),
+    [
+        ("top=0 must be a whole number", "--top 0 must be a whole number"),
+        ("window='slide' is for masks", "--window slide is for masks"),
+        ("val_fraction must be below 1", "--val-fraction must be below 1"),
+        ("x needs photos: set val_fraction above 0", "x needs photos: set --val-fraction above 0"),
+        ("hold_out_test=True has no effect", "--hold-out-test has no effect"),
+        ("/tmp/val_fraction is on top of a window", "/tmp/val_fraction is on top of a window"),
+    ],
+)
+def test_options_are_named_as_they_are_typed(message: str, typed: str) -> None:
+    error = PocketuneError(message)
+    name_options(error, option_fields(Options))
+    assert message_of(error) == typed
+
+
+def test_a_bundled_kit_is_named_as_it_is_typed() -> None:
+    assert message_of(PocketuneError(f"{bundled_kit('last')} is a kit")) == "last is a kit"
 
 
 def test_without_a_remedy_the_message_is_all() -> None:

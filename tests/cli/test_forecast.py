@@ -46,11 +46,11 @@ def test_a_network_that_classifies_pixels(run):
     ("options", "said"),
     [
         (["vgg16"], "there is no network 'vgg16'; choose from"),
-        ([*SMALL, "--batch", 0], "batch=0"),
-        ([*SMALL, "--classes", 0], "classes=0"),
+        ([*SMALL, "--batch", 0], "--batch 0"),
+        ([*SMALL, "--classes", 0], "--classes 0"),
         ([*SMALL, "--method", "magic"], "there is no method 'magic'"),
-        ([*SMALL, "--frozen-bits", 5], "frozen_bits=5"),
-        ([*SMALL, "--first-blocks", 9], "first_blocks=9 must be from 1 to 8"),
+        ([*SMALL, "--frozen-bits", 5], "--frozen-bits 5"),
+        ([*SMALL, "--first-blocks", 9], "--first-blocks 9 must be from 1 to 8"),
     ],
 )
 def test_what_cannot_be_forecast(run, options, said):

@@ -59,7 +59,7 @@ def test_build_from_an_onnx_file(run, photos):
     assert built.stdout == "built a kit of model.onnx: 32 px, batch 2, method last\n"
     assert Kit.open("kit.zip").manifest.classes == CLASSES
     refused = run("kit", "build", "model.onnx", "--width", 0.5, "--out", "other.zip")
-    assert "width=0.5 is not possible with model.onnx" in refused.stderr
+    assert "--width 0.5 is not possible with model.onnx" in refused.stderr
 
 
 @pytest.mark.parametrize("bits", [8, 32])
@@ -80,12 +80,12 @@ def test_what_is_shown_of_frozen_bits_is_what_was_asked_for(run, bits):
         (["vgg16"], "there is no network 'vgg16'; choose from"),
         ([*SMALL, "--method", "magic"], "there is no method 'magic'; choose from"),
         ([*SMALL, "--method", "last", "--blocks", 3], "method last has no option blocks"),
-        ([*SMALL, "--blocks", 99], "blocks=99 does not fit a network of 8 blocks"),
+        ([*SMALL, "--blocks", 99], "--blocks 99 does not fit a network of 8 blocks"),
         ([*SMALL, "--weights", "no.pth"], "there is no weights file no.pth"),
         ([*SMALL, "--photos", "nowhere"], "nowhere does not exist"),
-        ([*SMALL, "--batch", 0], "batch=0"),
-        ([*SMALL, "--label-smoothing", 2], "label_smoothing=2.0 must lie in [0, 1)"),
-        (["resnet18", "--width", -1], "width=-1.0 must be a number above 0"),
+        ([*SMALL, "--batch", 0], "--batch 0"),
+        ([*SMALL, "--label-smoothing", 2], "--label-smoothing 2.0 must lie in [0, 1)"),
+        (["resnet18", "--width", -1], "--width -1.0 must be a number above 0"),
     ],
 )
 def test_refusals(run, options, said):

@@ -44,7 +44,7 @@ def test_evaluate_reads_masks_as_it_is_told(run, place):
     assert json.loads(result.stdout)["absent"] == ["sky"]
     result = run("evaluate", place / "kit", place / "photos", "--ignore", "grass")
     assert result.exit_code == 1
-    assert "ignore='grass' is neither a value" in result.stderr
+    assert "--ignore grass is neither a value" in result.stderr
 
 
 def test_predict_writes_masks(run, place):

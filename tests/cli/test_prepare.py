@@ -21,6 +21,8 @@ def test_copies_are_counted_and_a_second_call_finds_them(run, large, tmp_path):
     assert first.exit_code == second.exit_code == 0
     assert "2 files shrunk, 0 copied\n1 file skipped:\n  dog/notes.doc: " in first.stdout
     assert "0 files shrunk, 0 copied, 2 there already" in second.stdout
+    other = run(*command[:2], "--size", 30, *command[4:]).stderr
+    assert other.endswith("photos or of another size; choose another folder with --out\n")
     with Image.open(tmp_path / "small" / "cat" / "1.jpg") as image:
         assert image.size == (30, 20)
 

@@ -65,9 +65,9 @@ def test_plot(run, ending):
     ("options", "said"),
     [
         (["--method", "magic"], "there is no method 'magic'; choose from"),
-        (["--frozen-bits", 4], "frozen_bits=4"),
-        (["--batch", 0], "batch=0 must be a whole number of at least 1"),
-        (["--size", 0], "size=0 must be a whole number of at least 1"),
+        (["--frozen-bits", 4], "--frozen-bits 4"),
+        (["--batch", 0], "--batch 0 must be a whole number of at least 1"),
+        (["--size", 0], "--size 0 must be a whole number of at least 1"),
         (["--method", "last", "--plot", "step.gif"], "step.gif cannot be drawn"),
         (["--method", "last", "--plot", "no/step.svg"], "no/step.svg cannot be written"),
     ],

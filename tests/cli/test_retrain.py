@@ -82,7 +82,10 @@ def test_the_command_names_a_file_that_is_missing(photos, tmp_path):
     ("arguments", "said"),
     [
         (["--distillation", "2"], "distillation must be at least 0 and at most 1, not 2.0"),
-        (["--accelerator", "abacus"], "accelerator='abacus' with devices=1 is not available here"),
+        (
+            ["--accelerator", "abacus"],
+            "--accelerator abacus with --devices 1 is not available here",
+        ),
         (["--width", "1.0"], "small.safetensors already holds a network and its weights"),
         (["--padding", "symmetric"], "--padding cannot be used here"),
         (["--teacher", "TEACHER"], "the teacher has 5 classes and the network 2"),

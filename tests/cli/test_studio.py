@@ -39,7 +39,7 @@ def test_a_kit_is_checked_before_it_is_offered(run: Run, page: Path) -> None:
     Path("broken.zip").write_bytes(b"no kit")
     result = run("studio", "--export", "site", "--kit", "broken.zip")
     assert result.exit_code == 1
-    assert result.stderr == "error: broken.zip is not a kit: it is neither a folder nor a .zip\n"
+    assert result.stderr == "error: broken.zip is damaged: it is not a whole .zip; copy it again\n"
     assert not Path("site").exists()
 
 

@@ -65,7 +65,7 @@ def test_weights_are_shrunk_with_photos_of_any_classes(photos: Path, tmp_path: P
     ("arguments", "said"),
     [
         (["--sizes", "small"], "--sizes 'small' must be whole numbers above 0 with commas"),
-        (["--kernels", "3,4"], "kernels and module_kernels must be odd"),
+        (["--kernels", "3,4"], "--kernels and module_kernels must be odd"),
         (["--teacher", "none.safetensors"], "there is no file none.safetensors"),
         (["--out", "supernet.pth"], "supernet.pth must end in .safetensors"),
     ],

@@ -147,6 +147,11 @@ def test_a_run_is_named_after_the_folder_itself(tmp_path, monkeypatch):
     assert next_run("..") == Path("runs") / "my.photos.2024"
 
 
+def test_only_the_error_is_said_of_photos_that_are_not_there(run):
+    result = run("train", "nowhere")
+    assert (result.exit_code, result.stdout) == (1, "")
+
+
 def test_without_a_kit_the_bundled_one_is_trained_and_said(run, photos, bundled):
     result = run("train", photos, "--epochs", 1)
     assert result.exit_code == 0, result.output

@@ -92,7 +92,7 @@ def test_photos_above_a_limit_of_pixels_are_left_out_and_named(run, tmp_path, ki
     assert Checkpoint.load(Path("limited/last.safetensors")).settings.max_pixels == 7900
     own = run("evaluate", "limited")  # its photos are divided as in training
     assert (own.exit_code, own.stdout.count(reason)) == (0, 2)
-    assert "leave max_pixels out" in run("evaluate", "limited", *limit).stderr
+    assert "leave --max-pixels out" in run("evaluate", "limited", *limit).stderr
     assert run("evaluate", "limited", photos, *limit).stdout.count(reason) == 2
     assert reason not in run("evaluate", "limited", photos).stdout
     large = photos / "red" / "a.webp"
@@ -119,7 +119,7 @@ def test_predict_names_what_it_skips_and_fails_where_nothing_is_left(run, photos
     [
         (["trained", "nowhere.jpg"], "nowhere.jpg does not exist"),
         (["nowhere", "photo.jpg"], "there is no kit or run at nowhere"),
-        (["trained", ".", "--top", "0"], "top=0 must be a whole number"),
+        (["trained", ".", "--top", "0"], "--top 0 must be a whole number"),
         (
             ["last", ".", "--unknown"],
             "cannot tell photos of none of its classes: a finished run can",
@@ -130,6 +130,16 @@ def test_predict_refuses(run, trained, arguments, said):
     result = run("predict", *arguments)
     assert result.exit_code == 1
     assert said in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [([], "RUN"), (["run"], "FILES..."), (["--kit", "blocks"], "FILES...")],
+)
+def test_predict_names_the_argument_that_is_missing(run, arguments, missing):
+    result = run("predict", *arguments)
+    assert result.exit_code == 2
+    assert f"Missing argument '{missing}'" in result.stderr
 
 
 def test_evaluate(run, photos, trained):
@@ -219,7 +229,7 @@ def test_evaluate_refuses(run, trained, arguments, said):
 def test_a_kit_has_no_photos_of_its_own(run, kit):
     result = run("evaluate", kit)
     assert result.exit_code == 1
-    assert "give photos to evaluate it on" in result.stderr
+    assert "give photos" in result.stderr
 
 
 def test_export(run, trained):
@@ -227,6 +237,11 @@ def test_export(run, trained):
     assert result.exit_code == 0, result.output
     assert "images uint8 (N, 16, 16, 3) -> logits float32 (N, 3)" in result.stdout
     assert Path("deep/flowers.onnx").stat().st_size > 1000
+
+
+def test_what_was_there_is_said_to_be_replaced(run, kit):
+    assert run("export", kit).stdout.startswith("wrote model.onnx (")
+    assert run("export", kit).stdout.startswith("replaced model.onnx (")
 
 
 def test_export_to_model_onnx_by_default(run, kit):

@@ -67,6 +67,8 @@ def test_the_command_compares_kits_over_seeds(photos: Path, tmp_path: Path) -> N
         ("blocks", 3),
         ("blocks", 4),
     ]
+    again = pocketune("compare", photos, *options, "--out", tmp_path / "out")
+    assert again.stdout.startswith("4 runs, none left to make\n")
     for cell in result.cells:
         assert cell.record is not None and cell.images == 6
         assert (cell.record.steps, cell.record.photos.training) == (1, 18)

@@ -147,7 +147,7 @@ def test_empty_folder(tmp_path: Path) -> None:
 
 
 def test_neither_folder_nor_zip(tmp_path: Path) -> None:
-    file = tmp_path / "kit.zip"
+    file = tmp_path / "kit.tar"
     file.write_bytes(b"not an archive")
     assert "neither a folder nor a .zip" in message(file)
 
@@ -195,7 +195,7 @@ def test_truncated_zip(tmp_path: Path, cut: float) -> None:
     file = TinyKit().write(tmp_path / "kit.zip").path
     content = file.read_bytes()
     file.write_bytes(content[: int(len(content) * cut)])
-    assert "neither a folder nor a .zip" in message(file)
+    assert "is damaged: it is not a whole .zip; copy it again" in message(file)
 
 
 def test_a_damaged_byte_of_a_zip_is_harmless_or_a_clear_error(tmp_path: Path) -> None:

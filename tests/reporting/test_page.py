@@ -48,3 +48,9 @@ def test_a_page_replaces_the_one_before(tmp_path):
     write(page(), file)
     assert file.read_text().startswith("<!doctype html>")
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_the_folder_of_the_file_is_made(tmp_path):
+    file = tmp_path / "deep" / "report.html"
+    write(page(), file)
+    assert file.is_file()

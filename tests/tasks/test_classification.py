@@ -86,8 +86,11 @@ def test_per_class_csv(small: ClassEvaluation, tmp_path: Path) -> None:
 
 
 def test_csv_into_a_missing_folder(small: ClassEvaluation, tmp_path: Path) -> None:
+    small.write_confusion(tmp_path / "missing" / "confusion.csv")
+    assert (tmp_path / "missing" / "confusion.csv").is_file()
+    (tmp_path / "file").touch()
     with pytest.raises(PocketuneError, match="cannot be written"):
-        small.write_confusion(tmp_path / "missing" / "confusion.csv")
+        small.write_confusion(tmp_path / "file" / "confusion.csv")
 
 
 def test_plain_values(small: ClassEvaluation) -> None:

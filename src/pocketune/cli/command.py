@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
+from os import PathLike
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_type_hints
@@ -18,7 +19,9 @@ from typing import Any, get_type_hints
 import click
 from click.core import ParameterSource
 
+from pocketune.cli.errors import name_options
 from pocketune.cli.options import Argument, shown_name
+from pocketune.errors import PocketuneError
 from pocketune.options import Option, OptionField, option_fields
 
 _HELP = {"help_option_names": ["-h", "--help"]}
@@ -28,6 +31,35 @@ class WholeNumber(click.IntRange):
     """An integer in a range; errors call it an integer."""
 
     name = "integer"
+
+
+class NamedPath(click.Path):
+    """A path that is neither empty nor an address on the internet."""
+
+    def convert(
+        self,
+        value: str | PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        """The path as its type."""
+        check_path(str(value), param)
+        return super().convert(value, param, ctx)
+
+
+def check_path(path: str, parameter: click.Parameter | None) -> None:
+    """Refuse what is no path, though the system may take it for one.
+
+    Raises:
+        click.BadParameter: It is empty, which would be the current folder, or an address.
+    """
+    if not path:
+        raise click.BadParameter("it is empty", param=parameter)
+    if "://" in path:
+        raise click.BadParameter(
+            f"{path} is an address, and nothing is downloaded: download it, and give the file",
+            param=parameter,
+        )
 
 
 class Command(click.Command):
@@ -59,11 +91,15 @@ class Command(click.Command):
         )
 
     def _call(self, **values: Any) -> None:
-        made = {
-            name: group(**{each.name: values[each.name] for each in option_fields(group)})
-            for name, group in self.groups.items()
-        }
-        self.function(**made)
+        try:
+            made = {
+                name: group(**{each.name: values[each.name] for each in option_fields(group)})
+                for name, group in self.groups.items()
+            }
+            self.function(**made)
+        except PocketuneError as error:
+            name_options(error, self.fields.values())
+            raise
 
     def get_help(self, ctx: click.Context) -> str:
         """The help, with one panel for each group of options."""
@@ -194,10 +230,13 @@ def _type(option: Option, kinds: list[Any]) -> click.ParamType[Any] | None:
     if kinds == [float]:
         return click.FLOAT
     if Path in kinds:  # with str, the value may be a path or a name, so it stays a string
-        return click.Path(path_type=str if str in kinds else Path)
+        return NamedPath(path_type=str if str in kinds else Path)
     return None if kinds == [bool] else click.STRING
 
 
-def _listed(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
-    """A repeated option as a list; None if it was not given."""
+def _listed(_context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """A repeated option, or paths by position, as a list; None if there are none."""
+    if isinstance(parameter, click.Argument):
+        for each in value:
+            check_path(each, parameter)
     return list(value) or None

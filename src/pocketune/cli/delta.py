@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pocketune.cli.command import Group, command
 from pocketune.cli.kit import KitArgument, described, first_names, listed
-from pocketune.cli.options import JsonOption, ModelArgument, argument
+from pocketune.cli.options import JsonOption, ModelArgument, argument, written
 from pocketune.errors import PocketuneError, counted
 from pocketune.options import option
 
@@ -73,7 +73,7 @@ def save(model: ModelArgument, options: SaveOptions) -> None:
     from pocketune.device import Delta, Model, export_adapter
     from pocketune.device.memory.sizes import format_size
 
-    format, opened = options.chosen, Model.open(model.run)
+    format, opened, verb = options.chosen, Model.open(model.run), written(options.out)
     if format == ADAPTER:
         export_adapter(opened, options.out)
         tensors = len(opened.state)
@@ -83,7 +83,7 @@ def save(model: ModelArgument, options: SaveOptions) -> None:
         tensors = len(made.state)
     size = format_size(options.out.stat().st_size)
     learned = f"{len(opened.classes)} {opened.manifest.task.noun}: {first_names(opened.classes)}"
-    print(f"wrote {options.out} ({size}): {tensors} tensors; {learned}")
+    print(f"{verb} {options.out} ({size}): {tensors} tensors; {learned}")
 
 
 @command(
@@ -126,7 +126,8 @@ def apply(shown: KitArgument, file: DeltaArgument, options: ApplyOptions) -> Non
     """Write a kit that starts from the values of a delta, to train it further or to share it."""
     from pocketune.device import Delta
 
+    verb = written(options.out)
     kit = Delta.load(file.file).apply(shown.kit, options.out)
     task = kit.manifest.task
     learned = f"{len(task.classes)} {task.noun}: {first_names(task.classes)}"
-    print(f"wrote {kit.path}: a kit of {learned}")
+    print(f"{verb} {kit.path}: a kit of {learned}")

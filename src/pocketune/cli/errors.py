@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
+import re
 import shlex
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pocketune.cli.options import shown_name
 from pocketune.errors import PocketuneError, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pocketune.data import Skipped
+    from pocketune.options import OptionField
 
 FAILED = 1
 
@@ -37,6 +41,7 @@ REMEDIES = {
     "photos moved": "give their new location, as PHOTOS or with --photos",
     "save delta": "make one with: pocketune delta save {run} --out FILE",
     "delta file": "give a file that pocketune delta save has written",
+    "new folder": "choose another folder with --out",
     "train further": "train it further with --kit {run}",
     "resume": "resume with: pocketune train --resume {run}",
 }
@@ -45,10 +50,43 @@ REMEDIES = {
 
 def message_of(error: PocketuneError) -> str:
     """The message of an error, with its remedy worded for the command line."""
-    if error.remedy is None:
-        return str(error)
-    values = {name: shlex.quote(str(value)) for name, value in error.remedy.values.items()}
-    return f"{error.message}; {REMEDIES[error.remedy.key].format(**values)}"
+    from pocketune.kit.bundled import bundled_kit, list_kits
+
+    message = error.message
+    if error.remedy is not None:
+        values = {name: shlex.quote(str(value)) for name, value in error.remedy.values.items()}
+        message += f"; {REMEDIES[error.remedy.key].format(**values)}"
+    for name in list_kits():
+        message = message.replace(str(bundled_kit(name)), name)
+    return message
+
+
+def name_options(error: PocketuneError, options: Iterable[OptionField]) -> None:
+    """Name options in the message of an error as they are typed, in place.
+
+    A name of several words is always that of an option. One of a single word is, before an equals
+    sign or at the beginning.
+
+    Args:
+        error: The error of the library, which names Python's arguments.
+        options: The options of the command that failed.
+    """
+    for each in options:
+        shown, name = shown_name(each), rf"(?<![\w/.-]){each.name}"
+        value = r"=(?:'([^']*)'|([^\s,:;]+))"
+        error.message = re.sub(name + value, partial(_typed, shown), error.message)
+        rest = (
+            r"(?![\w/.-])"
+            if "_" in each.name
+            else r"(?= (?:must|has no effect|needs|and \S+ must) )"
+        )
+        error.message = re.sub(name + rest, shown, error.message)
+
+
+def _typed(shown: str, found: re.Match[str]) -> str:
+    """An option and its value; a flag has none."""
+    value = found[1] if found[1] is not None else found[2]
+    return shown if value == "True" else f"{shown} {value}"
 
 
 def explained(error: Exception) -> str | None:

@@ -21,6 +21,7 @@ from pocketune.cli.options import (
     ShapeOptions,
     argument,
     of_method,
+    written,
 )
 from pocketune.errors import author_half
 from pocketune.options import option
@@ -132,7 +133,7 @@ def build(
         from pocketune.networks import list_networks
     from pocketune.reporting.progress import staged
 
-    network = named.network
+    network, verb = named.network, written(options.out)
     if created.weights is None and network in list_networks():
         print_error(
             f"warning: {network} starts from random weights; choose pretrained ones with --weights"
@@ -153,6 +154,8 @@ def build(
         )
     summary = f"{step.size} px, batch {step.batch}, method {method.method}"
     print(f"built a kit of {network}: {summary}", flush=True)
+    if verb == "replaced":
+        print(f"replaced {options.out}", flush=True)
 
 
 @command("pocketune kit show blocks", "pocketune kit show flowers.zip --json | jq .task.classes")

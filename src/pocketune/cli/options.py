@@ -206,6 +206,11 @@ class KitStepOptions(StepOptions):
     )
 
 
+def written(path: Path) -> str:
+    """What a command that is about to write a file or a kit does to the path, in a word."""
+    return "replaced" if path.exists() else "wrote"
+
+
 def shown_name(each: OptionField) -> str:
     """The name on the command line, such as ``--val-fraction`` or, for an argument, ``PHOTOS``."""
     if isinstance(each.option, Argument):

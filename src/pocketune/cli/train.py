@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 DEFAULT_KIT = "blocks"
 ENGINE_PANEL = "Engine"
-_EARLY = {"patience": " (stopped early: no better epoch)", "time": " (stopped by the time limit)"}
+_EARLY = {"patience": " (stopped early: no better epoch)", "time": " (no more in the time limit)"}
 """What is said of a run that ended before its last step, by the reason."""
 _NO_STEP = (
     "there was no time for a step: the result is the classifier computed from the photos, on the "
@@ -166,16 +166,17 @@ def train(
     if run.kit is None and _PLANNED & given().keys():
         kit, settings = planned(run.photos, run.out, settings, choice)
     else:
-        kit = kit_path(run.kit or _default_kit())
+        kit = kit_path(run.kit or _default_kit(run.photos))
     _print_result(_train(kit, run.photos, out, settings, engine, deadline))
 
 
-def _default_kit() -> str:
-    print(
-        f"training the bundled kit {DEFAULT_KIT!r}; choose another with --kit, or let Pocketune "
-        "choose with --budget or --time",
-        flush=True,
-    )
+def _default_kit(photos: str | Path) -> str:
+    if Path(photos).exists():  # else the error is all that is said
+        print(
+            f"training the bundled kit {DEFAULT_KIT!r}; choose another with --kit, or let "
+            "Pocketune choose with --budget or --time",
+            flush=True,
+        )
     return DEFAULT_KIT
 
 

@@ -14,7 +14,7 @@ import click
 
 from pocketune.cli.command import command
 from pocketune.cli.errors import print_error, print_skipped
-from pocketune.cli.options import JsonOption, MaskReading, ModelArgument, argument
+from pocketune.cli.options import JsonOption, MaskReading, ModelArgument, argument, written
 from pocketune.errors import PocketuneError, author_half
 from pocketune.options import option
 
@@ -40,6 +40,17 @@ class MemoryOptions:
         default=None,
         metavar="PIXELS",
         unset="only what takes over 128 MB is left out",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedModel:
+    """The model to use; a kit may be an option instead."""
+
+    run: str | Path | None = argument(
+        "A run or a kit: a folder, or a .zip of it; or the name of a bundled kit.",
+        default=None,
+        metavar="RUN",
     )
 
 
@@ -186,7 +197,7 @@ class ExportOptions:
     "pocketune predict runs/streets holiday/ --out masks --window slide",
 )
 def predict(
-    model: ModelArgument,
+    model: PredictedModel,
     options: PredictOptions,
     seen: WindowOptions,
     memory: MemoryOptions,
@@ -243,14 +254,17 @@ def _is_bundled(model: str | Path) -> bool:
     return kit_path(model) in map(bundled_kit, list_kits())
 
 
-def _model_and_files(run: str | Path, options: PredictOptions) -> tuple[str | Path, list[str]]:
+def _model_and_files(
+    run: str | Path | None, options: PredictOptions
+) -> tuple[str | Path, list[str]]:
     """The model and the images; with a kit as an option, every argument is an image."""
-    files = options.files or []
+    given = [*([] if run is None else [str(run)]), *(options.files or [])]
     if options.kit is not None:
-        return options.kit, [str(run), *files]
-    if not files:
-        raise click.UsageError("Missing argument 'FILES...'.", click.get_current_context())
-    return run, files
+        given = [options.kit, *given]
+    if len(given) < 2:
+        missing = "FILES..." if given else "RUN"
+        raise click.UsageError(f"Missing argument {missing!r}.", click.get_current_context())
+    return given[0], given[1:]
 
 
 @command(
@@ -347,7 +361,7 @@ def export(model: ModelArgument, options: ExportOptions) -> None:
     from pocketune.device.memory.sizes import format_size
 
     precision, file, images = options.precision, options.file, "N"
-    opened = Model.open(model.run)
+    opened, verb = Model.open(model.run), written(file)
     if options.for_tflite or precision != "float32":
         print(_reduced(opened, options, precision))
         images = "1" if options.for_tflite else images
@@ -363,7 +377,7 @@ def export(model: ModelArgument, options: ExportOptions) -> None:
         meaning = f", whose {task.activation} is the probabilities" if task.activation else ""
         result = f"logits float32 ({outputs}){meaning}"
     taken = f"images uint8 ({images}, {side}, {side}, 3)"
-    print(f"wrote {file} ({format_size(file.stat().st_size)}): {taken} -> {result}")
+    print(f"{verb} {file} ({format_size(file.stat().st_size)}): {taken} -> {result}")
 
 
 def _reduced(model: Model, options: ExportOptions, precision: str) -> str:

@@ -15,6 +15,7 @@ from pocketune.comparison.run_series import cell_file, run_series
 from pocketune.comparison.series import Series, all_series
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.display import format_time
+from pocketune.errors import counted
 from pocketune.files import writing
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ class _Board:
         self._cells: dict[str, Cell] = {}
         self._trials, self._expected = 0, _trials_of(series, self._todo)
         rates = ", with rates to choose" if self._expected else ""
-        show(f"{len(cells)} runs, {self._total} to make{rates}")
+        left = f"{self._total} to make" if self._total else "none left to make"
+        show(f"{counted(len(cells), 'run')}, {left}{rates}")
 
     @property
     def comparison(self) -> Comparison:

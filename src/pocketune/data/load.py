@@ -72,7 +72,7 @@ def load_splits(
     """
     tasks = tuple(TASKS.values()) if task is None else (_kind(task),)
     found, where = find(Path(path), tasks, test), shown(str(Path(path)))
-    if masks is not None and not found.task.dense:
+    if masks is not None and masks != MaskOptions() and not found.task.dense:
         masks.check_unused(found.task.name)
     if test == "only" and not found.examples:
         raise PocketuneError(f"{where} has no test photos: they belong into a folder named {TEST}")

@@ -15,7 +15,7 @@ from pocketune.data.finding import labeled_files
 from pocketune.data.images import UnreadableImage, open_image, oriented_size, reading_image
 from pocketune.data.layouts import is_table
 from pocketune.data.transforms import resized
-from pocketune.errors import PocketuneError, check_positive, printable
+from pocketune.errors import PocketuneError, Remedy, check_positive, printable
 from pocketune.files import Skipped, reading, replacing, shown, writing
 from pocketune.tasks import Box
 
@@ -123,7 +123,9 @@ def _begin(folder: Path, job: _Job) -> None:
         used = known is None and folder.exists() and any(folder.iterdir())
     if used or (known is not None and known != asdict(job)):
         what = "holds copies of other photos or of another size" if known else "is not empty"
-        raise PocketuneError(f"{shown(str(folder))} {what}; give a new folder")
+        raise PocketuneError(
+            f"{shown(str(folder))} {what}", remedy=Remedy("new folder", "give a new folder")
+        )
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if known is None:

@@ -121,6 +121,8 @@ def open_storage(path: Path) -> Storage:
                 f"{' or '.join(list_kits())}"
             )
         if not zipfile.is_zipfile(path):
+            if path.suffix.lower() == ".zip":
+                raise KitError(f"{path} is damaged: it is not a whole .zip; copy it again")
             raise KitError(f"{path} is not a kit: it is neither a folder nor a .zip")
         return ZipStorage(path)
 

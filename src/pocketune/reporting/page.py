@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketune.errors import PocketuneError
-from pocketune.files import replacing
+from pocketune.files import replacing, writing
 
 if TYPE_CHECKING:
     from pocketune.reporting.charts.style import Chart
@@ -150,11 +150,13 @@ def _is_number(cell: str) -> bool:
 
 
 def write(page: Page, path: Path) -> None:
-    """Write a page, atomically.
+    """Write a page, atomically, and the folder that it is in.
 
     Raises:
         PocketuneError: The file cannot be written.
     """
     text = render(page).encode("utf-8", "replace").decode()  # names of files may hold surrogates
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.write_text(text, encoding="utf-8")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.errors import PocketuneError
-from pocketune.files import Skipped, replacing
+from pocketune.files import Skipped, replacing, writing
 
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray, StrPath
@@ -280,10 +280,12 @@ def reasons(files: Iterable[Skipped]) -> list[dict[str, str]]:
 def write_csv(
     path: StrPath, header: Sequence[str], rows: Iterable[Sequence[str | int | float]]
 ) -> None:
-    """Write a table.
+    """Write a table, and the folder that it is in.
 
     Raises:
         PocketuneError: The file cannot be written; what was there is unchanged.
     """
+    with writing(path):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(Path(path)) as place, place.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([header, *rows])

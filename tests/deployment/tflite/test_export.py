@@ -47,6 +47,15 @@ def test_it_computes_what_the_model_computes(
     ]
 
 
+def test_the_runtime_s_log_is_left_out(
+    tmp_path: Path, model: Model, capfd: pytest.CaptureFixture[str]
+) -> None:
+    export_tflite(model, tmp_path / "model.tflite", precision="float32")
+    assert capfd.readouterr().err == ""
+    print("later", file=sys.stderr)
+    assert capfd.readouterr().err == "later\n"
+
+
 def test_the_file(tmp_path: Path, model: Model) -> None:
     """Its signature, its types, and the classes in the archive at its end."""
     from ai_edge_litert.interpreter import Interpreter

@@ -74,6 +74,7 @@ def test_as_many_steps_as_there_is_time_for(
     shorter = within(run, engine(run))
     assert fewest <= shorter.steps <= most
     assert (shorter.deadline == -math.inf) == (most == 1)
+    assert shorter.shortened == (most < 50)
 
 
 def test_fewer_photos_validate_where_time_is_short(

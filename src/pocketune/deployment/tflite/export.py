@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -123,11 +126,31 @@ def run_tflite(content: bytes, images: NDArray[np.uint8]) -> FloatArray:
     """
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter: Any = Interpreter(model_content=content, num_threads=1)
-    run = interpreter.get_signature_runner()
-    logits = np.concatenate([run(images=image[None])["logits"] for image in images])
+    with _without_log():
+        interpreter: Any = Interpreter(model_content=content, num_threads=1)
+        run = interpreter.get_signature_runner()
+        first = run(images=images[:1])["logits"]  # which chooses the kernels
+    rest = [run(images=image[None])["logits"] for image in images[1:]]
+    logits = np.concatenate([first, *rest])
     ordered: FloatArray = np.moveaxis(logits, -1, 1)
     return ordered
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Leave out what LiteRT tells standard error of itself: that it has chosen its CPU kernels.
+
+    Its library writes there directly and has no setting for that. What fails raises all the same.
+    """
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _check(path: Path, content: bytes, original: onnx.ModelProto, size: int) -> None:

@@ -63,6 +63,8 @@ class Run:
         began: ``time.monotonic()`` when this process began the run, or resumed it.
         deadline: ``time.monotonic()`` after which no step begins.
         refit_seconds: Time for computing the classifier again after the last step.
+        shortened: Whether the limit of time left room for fewer steps than the settings asked for.
+            A run that is resumed has no limit, and its settings are those that were left.
     """
 
     folder: Path
@@ -73,6 +75,7 @@ class Run:
     began: float
     deadline: float = math.inf
     refit_seconds: float = math.inf
+    shortened: bool = False
 
     @property
     def batch(self) -> int:

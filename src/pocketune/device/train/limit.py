@@ -93,7 +93,8 @@ def within(run: Run, engine: Engine, *, refits: bool = False) -> Run:
     if steps >= run.steps:
         return run
     shorter = replace(run.settings, steps=max(1, steps), epochs=None)
-    return replace(run, settings=shorter, deadline=run.deadline if steps else -math.inf)
+    deadline = run.deadline if steps else -math.inf
+    return replace(run, settings=shorter, deadline=deadline, shortened=True)
 
 
 def fitting_steps(

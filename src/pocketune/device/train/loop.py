@@ -213,7 +213,7 @@ class Loop:
 
     def _reason_to_finish(self) -> str | None:
         if self._counters.step >= self._run.steps:
-            return "steps"
+            return "time" if self._run.shortened else "steps"
         if self._is_late():
             return "time"
         patience = self._run.settings.patience

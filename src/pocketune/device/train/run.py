@@ -44,6 +44,7 @@ from pocketune.device.train.refit import is_refitted
 from pocketune.device.train.resuming import find_photos, open_checkpoint
 from pocketune.device.train.settings import TrainSettings
 from pocketune.device.train.state import new_state, restored_state
+from pocketune.errors import counted
 from pocketune.heap import save_memory
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import METRICS
@@ -67,8 +68,8 @@ class TrainResult:
         run: The run folder, which ``predict``, ``evaluate`` and ``export`` take.
         classes: Class names in the order of the logits.
         steps: Completed optimizer steps.
-        reason: ``steps`` if all steps were made, ``patience`` if the run stopped early, ``time`` at
-            the limit of time.
+        reason: ``steps`` if all steps were made, ``patience`` if the run stopped early, ``time`` if
+            the limit of time left room for fewer.
         best_step: The step of the values in ``best.safetensors``.
         best: Score of these values on the validation photos; None without validation photos.
         peak_memory: Peak resident bytes of this process.
@@ -190,7 +191,9 @@ def train(
         with feature_cache(run, shown.note) as cache:
             with closing(shown):
                 state = new_state(run, opened, copy, factory, shown, cache)
-                run = within(run, state.engine, refits=is_refitted(run))
+                whole, run = run, within(run, state.engine, refits=is_refitted(run))
+            if run.shortened and math.isfinite(run.deadline):
+                shown.note(_limited(whole, run))
             return _finish(run, state, shown, cache, describe=most is None)
 
 
@@ -242,6 +245,14 @@ def resume(
             return _finish(resumed, state, shown, cache)
 
 
+def _limited(whole: Run, run: Run) -> str:
+    """A line about a run whose limit of time leaves room for a part of it."""
+    return (
+        f"time  the limit leaves room for {run.steps:,} of {counted(whole.steps, 'step')}, which "
+        f"are {run.epochs} of {counted(whole.epochs, 'epoch')}"
+    )
+
+
 def _whole(
     memory: MemoryEstimate, settings: TrainSettings, found: Photos, kit: Kit
 ) -> MemoryEstimate:
@@ -271,7 +282,7 @@ def _finish(
             what = "stopped immediately; the last checkpoint is kept"
             raise Interrupted(what, str(run.folder), stop.number or signal_of(again)) from None
     counters = state.counters
-    if describe and counters.finished != "time":
+    if describe and (counters.finished != "time" or counters.step >= run.steps):
         with closing(shown):
             _describe(run, state, shown, cache)
     peak = process_memory().peak

@@ -199,7 +199,7 @@ def _checkpoint(model: Model) -> Checkpoint:
     last = model.kit.find(LAST)
     if last is None:
         what = f"is a run without {LAST}" if model.kit.is_run else "is not a run"
-        raise PocketuneError(f"{model.kit.path} {what}: give photos to evaluate it on")
+        raise PocketuneError(f"{model.kit.path} {what}: give photos")
     return Checkpoint.load(last)
 
 
