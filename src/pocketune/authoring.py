@@ -18,7 +18,7 @@ from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.data import ImageDataset, sample
 from pocketune.eager import observe_formats
 from pocketune.eager.run import save_values
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_positive
 from pocketune.kit.kit import Kit
 from pocketune.methods import Method, adapt, final_plan
 from pocketune.methods.method import resolve_frozen_bits
@@ -76,6 +76,7 @@ def build_kit(
     norm: str | None = None,
     standardized: bool | None = None,
     photos: ImageDataset | None = None,
+    classes: int | None = None,
     save_network: Path | None = None,
     frozen_bits: int | None = None,
     task: str | None = None,
@@ -103,9 +104,9 @@ def build_kit(
         norm: ``"batch"`` or ``"group"``; None follows the weights.
         standardized: Whether kernels are standardized; None follows the weights.
         photos: Labeled photos. They define the classes or attributes, calibrate an 8-bit frozen
-            part, and restore batch norms that were folded into the weights. Without photos, the
-            network has 1,000 numbered classes, or 21 if it classifies pixels, or those of the
-            ``.onnx`` file.
+            part, and restore batch norms that were folded into the weights.
+        classes: Number of numbered classes, without photos; by default 1,000, or 21 if the network
+            classifies pixels, or those of the ``.onnx`` file.
         save_network: A ``.safetensors`` file for all values of the network, frozen ones included,
             for training with PyTorch. If the frozen part of the kit computes with integers, the
             file also holds the formats measured on the photos.
@@ -121,6 +122,13 @@ def build_kit(
             the labels that the network needs, or the method trains norms that were folded away and
             there are no photos to restore them from.
     """
+    if classes is not None:
+        check_positive(classes=classes)
+        if photos is not None:
+            raise PocketuneError(
+                f"classes={classes} is not possible with photos, which define the classes: leave "
+                "out one of them"
+            )
     progress = progress or silent
     progress("creating the network", 0.0)
     options: dict[str, Any] = {
@@ -136,14 +144,14 @@ def build_kit(
     }
     chosen = None if normalization is None else _NORMALIZATIONS[normalization]
     read = _read_onnx(network, size, chosen, options) if _is_onnx(network) else None
-    learned = _task(network, photos, task, read).configured(
+    learned = _task(network, photos, classes, task, read).configured(
         **_given(label_smoothing=label_smoothing, loss_stride=loss_stride)
     )
-    classes = len(learned.classes)
+    count = len(learned.classes)
     created = (
-        create_network(network, classes=classes, normalization=chosen, **options)
+        create_network(network, classes=count, normalization=chosen, **options)
         if read is None
-        else with_classes(read, classes, size)
+        else with_classes(read, count, size)
     )
     plan = final_plan(method, float_shapes(created))
     rounded = bool(quantized(created))
@@ -199,13 +207,17 @@ def _read_onnx(
 
 
 def _task(
-    network: str, photos: ImageDataset | None, task: str | None, read: nn.Module | None
+    network: str,
+    photos: ImageDataset | None,
+    classes: int | None,
+    task: str | None,
+    read: nn.Module | None,
 ) -> Task:
-    """What the network learns, with the classes of the photos."""
+    """What the network learns, with the classes of the photos or as many as are asked for."""
     dense = is_dense(network)
     if photos is None:
-        classes = published_classes(network) if read is None else output_classes(read)
-        labeled = default_task(classes, dense=dense)
+        published = published_classes(network) if read is None else output_classes(read)
+        labeled = default_task(classes or published, dense=dense)
     else:
         labeled = photos.labeled
     kind = task_named(task) if task else type(labeled)

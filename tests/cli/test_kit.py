@@ -48,6 +48,15 @@ def test_build(run, photos):
     assert json.loads(run("kit", "show", "kit.zip", "--json").stdout)["method"]["name"] == "last"
 
 
+def test_build_for_a_number_of_classes(run, photos):
+    built = run("kit", "build", *SMALL, "--method", "last", "--classes", 3, "--out", "kit.zip")
+    assert built.exit_code == 0, built.output
+    assert Kit.open("kit.zip").manifest.classes == ("0", "1", "2")
+    options = ("--classes", 3, "--photos", photos, "--out", "other.zip")
+    refused = run("kit", "build", *SMALL, *options)
+    assert "error: --classes 3 is not possible with photos" in refused.stderr
+
+
 def test_build_from_an_onnx_file(run, photos):
     torch.manual_seed(0)
     network = create_network("resnet18", width=0.1, classes=5)

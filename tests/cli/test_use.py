@@ -48,6 +48,14 @@ def test_predict(run, photos, trained):
     assert float(first.split()[1][:-1]) >= float(second.split()[1][:-1])
 
 
+def test_a_file_that_is_named_twice_has_two_lines(run, photos, trained):
+    Path("empty").mkdir()
+    file = photos / "red" / "0.png"
+    told = run("predict", trained, file, "empty", photos / "red", file).stdout.splitlines()
+    assert len(told) == 12
+    assert told.count(told[0]) == 3
+
+
 def test_predict_json_is_an_object_a_line(run, photos, trained):
     Path("notes.txt").write_text("hello")
     result = run("predict", trained, photos / "red", "notes.txt", "--json")
@@ -217,7 +225,7 @@ def test_evaluate_json_has_no_nan(run, kit, tmp_path, photos):
     [
         (["nowhere"], "there is no kit or run at nowhere"),
         (["trained", "nowhere"], "nowhere does not exist"),
-        (["trained", "--confusion", "no/such/folder.csv"], "cannot be written"),
+        (["trained", "--confusion", "/dev/null/folder.csv"], "cannot be written"),
     ],
 )
 def test_evaluate_refuses(run, trained, arguments, said):

@@ -66,7 +66,12 @@ class BuildOptions:
         "frozen layers, and restore batch norms that were folded into the weights.",
         default=None,
         metavar="PHOTOS",
-        unset="1,000 numbered classes",
+    )
+    classes: int | None = option(
+        "Number of classes, without PHOTOS; they have numbers as names.",
+        default=None,
+        metavar="N",
+        unset="1,000; 21 for classes of pixels; those of an .onnx file",
     )
     save_network: Path | None = option(
         "Also save all weights of the network as .safetensors, for training with --engine torch.",
@@ -148,6 +153,7 @@ def build(
             method=parse_method(**asdict(method), batch=step.batch, size=step.size),
             **asdict(step),
             photos=dataset,
+            classes=options.classes,
             save_network=options.save_network,
             task=task.task,
             progress=progress,

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -123,8 +124,9 @@ def predict(
 
     Returns:
         An iterator over the predictions of the model's task, one for each image in the order of
-        the paths; with ``unknown``, a ``JudgedPrediction``; with deltas, a ``DeltaPrediction`` for
-        each image and delta. A file that cannot be read gives a ``Skipped`` after its batch.
+        the paths, and again where another path names it; with ``unknown``, a ``JudgedPrediction``;
+        with deltas, a ``DeltaPrediction`` for each image and delta. A file that cannot be read
+        gives a ``Skipped`` after its batch.
 
     Raises:
         BudgetExceeded: The budget has no room for the model or for decoding an image, or has been
@@ -143,7 +145,7 @@ def predict(
     if unknown:
         models = [replace(each, known=known_of(each.model)) for each in models]
     paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    images = unlabeled(open_images(map(Path, paths)))
+    images = unlabeled(_named(list(map(Path, paths)), once=out is not None))
     manifest, task = model.manifest, model.task
     skipped: tuple[Skipped, ...] = ()
     if limit is not None or max_pixels is not None:
@@ -163,6 +165,18 @@ def predict(
         found = _written(found, images, pictures)
     found = _followed(found, skipped)
     return found if limit is None else _checked(found, limit)
+
+
+def _named(paths: list[Path], *, once: bool) -> list[str]:
+    """The images of all paths, those that several paths name as often, unless ``once``."""
+    images = open_images(paths)
+    if once or len(paths) == 1:
+        return images
+    every: list[str] = []
+    for path in paths:
+        with suppress(PocketuneError):  # an empty folder among others
+            every += open_images([path])
+    return every
 
 
 @dataclass(frozen=True)
