@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pocketune
 from pocketune.data import Splits, load_splits
 from pocketune.device.machine import Machine
+from pocketune.device.train.checks import check_held_out
 from pocketune.device.train.folder import first_run, plan_folder
 from pocketune.device.train.photos import mask_options
 from pocketune.device.train.settings import TrainSettings
@@ -93,6 +94,7 @@ def plan(
     chosen = replace(settings or TrainSettings(), **options)
     limits = make_limits(chosen.budget, time)
     splits = _load(Path(photos), chosen)
+    check_held_out(photos, chosen, type(splits.train.labeled))
     if not len(splits.val) and chosen.val_fraction != 0:
         # A run of so few photos validates on none of them; candidates are compared on some.
         chosen = replace(chosen, val_fraction=COMPARED)
@@ -131,6 +133,7 @@ def _load(photos: Path, settings: TrainSettings, size: int | None = None) -> Spl
         photos,
         val_fraction=settings.val_fraction,
         seed=settings.seed,
+        test="hold out" if settings.hold_out_test else "validate",
         masks=mask_options(settings),
         size=size,
         max_pixels=settings.pixels_limit,

@@ -124,6 +124,7 @@ def test_a_limit_of_time_shortens_a_run_of_a_kit(process, photos, kit, tmp_path)
         (("--time", "soon"), "'soon' is not a time above 0"),
         (("--val-fraction", 0), "a plan compares candidates on validation photos"),
         (("--kits", "none"), "the folder of kits none cannot be read"),
+        (("--hold-out-test",), "has no test photos, which belong into a folder named test"),
     ],
 )
 def test_limits_that_leave_nothing_to_choose(run, photos, options, message, monkeypatch, capfd):
@@ -137,6 +138,15 @@ def test_limits_that_leave_nothing_to_choose(run, photos, options, message, monk
         assert message in done.stderr + capfd.readouterr().err
         if "is smaller than" in message:  # nothing was tried
             assert not list(Path().glob("**/*.plan"))
+
+
+def test_a_plan_leaves_test_photos_alone(run, photos, kits, tmp_path):
+    for part in ("train", "test"):
+        shutil.copytree(photos, tmp_path / "divided" / part)
+    done = run(*plan_of(tmp_path / "divided", kits), "--hold-out-test", "--json")
+    assert done.exit_code == 0, done.output
+    asked = json.loads(done.stdout)["asked"]
+    assert asked["training"] + asked["validation"] == 30
 
 
 def test_the_smallest_budget_that_something_fits_is_enough(process, photos, tmp_path):

@@ -14,6 +14,7 @@ from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
 from pocketune.kit.kit import Kit
+from pocketune.tasks import Task
 
 
 def check_patience(photos: Photos, settings: TrainSettings) -> None:
@@ -30,9 +31,8 @@ def check_patience(photos: Photos, settings: TrainSettings) -> None:
         )
 
 
-def check_held_out(photos: StrPath, settings: TrainSettings, kit: Kit) -> None:
-    """Refuse ``hold_out_test`` without test photos."""
-    kind = type(kit.manifest.task)
+def check_held_out(photos: StrPath, settings: TrainSettings, kind: type[Task]) -> None:
+    """Refuse ``hold_out_test`` without test photos that have labels of this task."""
     if settings.hold_out_test and not find(Path(photos), (kind,), "only").examples:
         raise PocketuneError(
             f"hold_out_test has no effect: {shown(str(photos))} has no test photos, which belong "

@@ -148,7 +148,7 @@ def train(
     check_rates(opened, settings)
     reclaim()  # what was imported makes room for the list of the photos
     found = Photos.open(photos, settings, opened, after_mask=_masks_shown(shown), most=most)
-    check_held_out(photos, settings, opened)
+    check_held_out(photos, settings, type(opened.manifest.task))
     check_patience(found, settings)
     check_balance(found, settings, opened)
     if head_alone(found.splits, settings, opened.manifest):
