@@ -53,7 +53,7 @@ class Options:
     top: int = option("Number.", default=1)
     window: str = option("Window.", default="whole")
     val_fraction: float = option("Fraction.", default=0.1)
-    hold_out_test: bool = option("Hold out.", default=False)
+    only_half: bool = option("Half.", default=False)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ class Options:
         ("window='slide' is for masks", "--window slide is for masks"),
         ("val_fraction must be below 1", "--val-fraction must be below 1"),
         ("x needs photos: set val_fraction above 0", "x needs photos: set --val-fraction above 0"),
-        ("hold_out_test=True has no effect", "--hold-out-test has no effect"),
+        ("only_half=True has no effect", "--only-half has no effect"),
         ("/tmp/val_fraction is on top of a window", "/tmp/val_fraction is on top of a window"),
     ],
 )

@@ -139,6 +139,15 @@ def test_limits_that_leave_nothing_to_choose(run, photos, options, message, monk
             assert not list(Path().glob("**/*.plan"))
 
 
+def test_a_plan_leaves_test_photos_alone(run, photos, kits, tmp_path):
+    for part in ("train", "test"):
+        shutil.copytree(photos, tmp_path / "divided" / part)
+    done = run(*plan_of(tmp_path / "divided", kits), "--json")
+    assert done.exit_code == 0, done.output
+    asked = json.loads(done.stdout)["asked"]
+    assert asked["training"] + asked["validation"] == 30
+
+
 def test_the_smallest_budget_that_something_fits_is_enough(process, photos, tmp_path):
     done = process("plan", photos, "--budget", "55MB", *QUICK)
     smallest = re.search(r"something fits is (\d+) MB", done.stderr)
