@@ -342,5 +342,5 @@ def command_options(settings: TrainSettings) -> list[str]:
     for each in option_fields(TrainSettings):
         value = getattr(settings, each.name)
         if value is not None and value != each.default:
-            options += [flag(each.name)] if value is True else [flag(each.name), str(value)]
+            options += [flag(each.name), str(value)]
     return options
