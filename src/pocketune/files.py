@@ -255,7 +255,7 @@ def cached(
     """
     path = cache_folder() / name
     with contextlib.suppress(OSError, PocketuneError):
-        return parse(path.read_bytes())
+        return parse(regular(path).read_bytes())
     value = make()
     with contextlib.suppress(OSError, PocketuneError):
         path.parent.mkdir(parents=True, exist_ok=True)

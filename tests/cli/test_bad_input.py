@@ -18,7 +18,7 @@ from PIL import Image
 
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.kit.kit import Kit
-from pocketune.kit.names import LAST
+from pocketune.kit.names import LAST, MANIFEST, PARAMETERS
 
 from ..device.softmax_engine import CLASSES, write_photos
 from ..device.tiny_kit import TinyKit
@@ -104,6 +104,42 @@ def test_photos_that_may_not_be_read(
 
     monkeypatch.setattr(os, "scandir", refuse)  # root may read everything
     assert "Permission denied" in refusal(run, "train", photos, "--kit", kit)
+
+
+PATHS = {
+    "kit": lambda path: ("kit", "show", path),
+    "run": lambda path: ("predict", path, "photos"),
+    "kit to train": lambda path: ("train", "photos", "--kit", path),
+    "resumed run": lambda path: ("train", "--resume", path),
+    "delta": lambda path: ("delta", "show", path),
+    "used delta": lambda path: ("predict", "--kit", "last", "--delta", path, "photos"),
+    "comparison": lambda path: ("report", path),
+    "grid": lambda path: ("compare", path),
+}
+SUFFIXES = {"delta": ".safetensors", "used delta": ".safetensors", "grid": ".toml"}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+@pytest.mark.parametrize("kind", sorted(PATHS.keys() - {"resumed run"}))
+def test_a_pipe_is_not_read(kind: str, run: Run, tmp_path: Path) -> None:
+    write_photos(Path("photos"))
+    pipe = tmp_path / f"pipe{SUFFIXES.get(kind, '.zip')}"
+    os.mkfifo(pipe)
+    assert "not a regular file" in refusal(run, *PATHS[kind](pipe))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+@pytest.mark.parametrize("name", [MANIFEST, "predict.onnx", PARAMETERS])
+def test_a_pipe_in_a_kit_is_not_read(name: str, run: Run, tmp_path: Path) -> None:
+    write_photos(Path("photos"))
+    kit = write_kit(tmp_path / "kit")
+    (kit / name).unlink()
+    os.mkfifo(kit / name)
+    text = refusal(run, "predict", kit, "photos")
+    assert name in text
+    assert "not a regular file" in text
 
 
 def write_huge(path: Path) -> None:

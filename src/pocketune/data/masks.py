@@ -25,7 +25,7 @@ from pocketune.data.images import (
     reading_image,
 )
 from pocketune.errors import PocketuneError, Remedy, printable
-from pocketune.files import Skipped, reading, shown
+from pocketune.files import Skipped, reading, regular, shown
 from pocketune.tasks.maps import IGNORED, STRIP, ClassMap, count_values
 from pocketune.tasks.packed import packed_bytes
 from pocketune.tasks.segmentation import Mask
@@ -278,7 +278,7 @@ def _named(options: MaskOptions, listed: tuple[str, bytes] | None) -> dict[int, 
     if "," in given and not path.exists():
         return parse_names(given.replace(",", "\n").encode(), "the option class_names")
     with reading(shown(given), remedy="give a text file, or names separated by commas"):
-        return parse_names(path.read_bytes(), given)
+        return parse_names(regular(path).read_bytes(), given)
 
 
 def parse_names(text: bytes, where: str) -> dict[int, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from pocketune.device.train.adjustment import Adjustment
 from pocketune.errors import PocketuneError, Remedy
-from pocketune.files import is_partial, reading, writing
+from pocketune.files import is_partial, reading, regular, writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import EVENTS, LAST, METRICS, RUN_FILES
 
@@ -203,7 +203,7 @@ def _locked(path: Path) -> Iterator[None]:
         PocketuneError: The file cannot be written.
     """
     with writing(path):
-        file = path.open("ab")
+        file = regular(path).open("ab")
     with file:
         try:
             _lock(file)
