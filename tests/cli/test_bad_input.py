@@ -129,6 +129,50 @@ def test_a_pipe_is_not_read(kind: str, run: Run, tmp_path: Path) -> None:
     assert "not a regular file" in refusal(run, *PATHS[kind](pipe))
 
 
+@pytest.mark.parametrize("kind", PATHS)
+def test_a_name_that_is_too_long(kind: str, run: Run) -> None:
+    write_photos(Path("photos"))
+    assert "File name too long" in refusal(run, *PATHS[kind]("x" * 300))
+
+
+OUTPUTS = {
+    "run": lambda kit, path: ("train", "photos", "--kit", kit, "--out", path),
+    "run of photos of no name": lambda kit, path: ("train", path, "--kit", kit),
+    "plan": lambda kit, path: ("plan", "photos", "--out", path, "--time", "1m"),
+    "export": lambda kit, path: ("export", kit, "--out", path),
+    "confusion": lambda kit, path: ("evaluate", kit, "photos", "--confusion", path),
+    "delta": lambda kit, path: ("delta", "save", kit, "--out", path),
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_a_name_of_an_output_that_is_too_long(kind: str, run: Run, tmp_path: Path) -> None:
+    write_photos(Path("photos"))
+    kit = write_kit(tmp_path / "kit")
+    assert "File name too long" in refusal(run, *OUTPUTS[kind](kit, "x" * 300))
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may search every folder")
+@pytest.mark.parametrize("kind", PATHS)
+def test_a_folder_that_may_not_be_searched(kind: str, run: Run, tmp_path: Path) -> None:
+    write_photos(Path("photos"))
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0)
+    assert "Permission denied" in refusal(run, *PATHS[kind](locked / "x"))
+
+
+def test_a_working_folder_that_was_removed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos, kit = write_photos(tmp_path / "photos"), write_kit(tmp_path / "kit")
+
+    def gone() -> str:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(os, "getcwd", gone)
+    assert "the working folder has been removed" in refusal(run, "train", photos, "--kit", kit)
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
 @pytest.mark.parametrize("name", [MANIFEST, "predict.onnx", PARAMETERS])

@@ -6,6 +6,7 @@ are the positions in its palette; they are never converted to colors.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -275,7 +276,7 @@ def _named(options: MaskOptions, listed: tuple[str, bytes] | None) -> dict[int, 
     if given is None:
         return None if listed is None else parse_names(listed[1], listed[0])
     path = Path(given)
-    if "," in given and not path.exists():
+    if "," in given and not os.path.exists(path):  # noqa: PTH110 - it never fails
         return parse_names(given.replace(",", "\n").encode(), "the option class_names")
     with reading(shown(given), remedy="give a text file, or names separated by commas"):
         return parse_names(regular(path).read_bytes(), given)

@@ -105,10 +105,12 @@ class Run:
 
 def next_run(photos: StrPath) -> Path:
     """``runs/`` and the photos' name, with a number if that run exists already."""
-    path = Path(photos).resolve()  # ".." stands for a folder with a name
-    name = (path.name if path.is_dir() else path.stem) or "photos"
+    with reading(photos):
+        path = Path(photos).resolve()  # ".." stands for a folder with a name
+        name = (path.name if path.is_dir() else path.stem) or "photos"
     names = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    return next(RUNS / name for name in names if not (RUNS / name).exists())
+    with reading(f"the folder {RUNS}"):
+        return next(RUNS / name for name in names if not (RUNS / name).exists())
 
 
 @contextmanager
@@ -122,8 +124,8 @@ def new_run_folder(folder: Path) -> Iterator[None]:
         PocketuneError: The folder holds a run or other files, or cannot be created.
     """
     check_new_run_folder(folder)
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
     with writing(f"the run folder {folder}"):
+        made = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with _locked(folder / METRICS):
@@ -154,10 +156,13 @@ def open_run_folder(folder: Path) -> Iterator[Kit]:
         PocketuneError: The folder holds no run with a checkpoint, another process is training the
             run, or its kit is damaged.
     """
-    if folder.is_file():
-        raise PocketuneError(f"{folder} is a file, and a run is resumed in its folder: unpack it")
-    if not (folder / LAST).is_file():
-        raise PocketuneError(f"there is no run to resume in {folder}: it has no {LAST}")
+    with reading(f"the run folder {folder}"):
+        if folder.is_file():
+            raise PocketuneError(
+                f"{folder} is a file, and a run is resumed in its folder: unpack it"
+            )
+        if not (folder / LAST).is_file():
+            raise PocketuneError(f"there is no run to resume in {folder}: it has no {LAST}")
     with _locked(folder / METRICS):
         yield Kit.open(folder)
 
@@ -168,10 +173,10 @@ def check_new_run_folder(folder: Path) -> None:
     Raises:
         PocketuneError: The folder holds a run or other files, or cannot be read.
     """
-    if folder.is_file():
-        raise PocketuneError(f"{folder} is a file: choose a folder for the run")
     names: set[str] = set()
     with reading(f"the run folder {folder}"), suppress(FileNotFoundError):
+        if folder.is_file():
+            raise PocketuneError(f"{folder} is a file: choose a folder for the run")
         names = {entry.name for entry in folder.iterdir()}
     if LAST in names:
         raise PocketuneError(
