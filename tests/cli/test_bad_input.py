@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -150,6 +151,21 @@ def test_a_name_of_an_output_that_is_too_long(kind: str, run: Run, tmp_path: Pat
     write_photos(Path("photos"))
     kit = write_kit(tmp_path / "kit")
     assert "File name too long" in refusal(run, *OUTPUTS[kind](kit, "x" * 300))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are UTF-8 on other systems")
+def test_a_name_that_is_not_utf_8(run: Run, tmp_path: Path) -> None:
+    write_photos(Path("photos"))
+    kit, name = write_kit(tmp_path / "kit"), os.fsdecode(b"r\xe9")
+    shutil.copytree(kit, tmp_path / name)
+    for arguments in (
+        ("train", "photos", "--kit", kit, "--out", tmp_path / name / "run"),
+        ("predict", tmp_path / name, "photos"),
+        ("export", kit, "--out", f"{name}.onnx"),
+        ("delta", "save", kit, "--format", "onnx-adapter", "--out", f"{name}.onnx_adapter"),
+    ):
+        text = refusal(run, *arguments)
+        assert "is not valid UTF-8, which the runtime needs: choose another name" in text
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may search every folder")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from pocketune.device.train.adjustment import Adjustment
 from pocketune.errors import PocketuneError, Remedy
-from pocketune.files import is_partial, reading, regular, writing
+from pocketune.files import is_partial, reading, refuse_undecodable, regular, writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import EVENTS, LAST, METRICS, RUN_FILES
 
@@ -171,8 +171,10 @@ def check_new_run_folder(folder: Path) -> None:
     """Check that a new run may use the folder; nothing is changed.
 
     Raises:
-        PocketuneError: The folder holds a run or other files, or cannot be read.
+        PocketuneError: The folder holds a run or other files, or cannot be read, or the runtime
+            could not open its kit.
     """
+    refuse_undecodable(folder)
     names: set[str] = set()
     with reading(f"the run folder {folder}"), suppress(FileNotFoundError):
         if folder.is_file():
