@@ -30,6 +30,7 @@ from PIL import (
 from pocketune.data.decoding import MAX_WORKING_BYTES, READ_WHOLE, check_size
 from pocketune.data.headers import LARGEST, Header, avif_planes
 from pocketune.data.metadata import without_metadata
+from pocketune.data.netpbm import use_own_decoder
 from pocketune.data.segments import has_divided_scans
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
@@ -99,6 +100,8 @@ def open_image(file: IO[bytes]) -> Image.Image:
     check_size(header)
     if header.coefficients:
         _refuse_many_scans(file)
+    if image.format == "PPM":
+        use_own_decoder(image)
     if isinstance(image, PngImagePlugin.PngImageFile):
         image.load_end = _nothing  # type: ignore[method-assign]  # it reads what follows the pixels
     return image
