@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from pocketune.errors import PocketuneError
 from pocketune.files import (
     cache_folder,
+    cached,
     is_partial,
     partial,
     printable,
     reading,
+    regular,
     replacing,
     shown,
     sync,
@@ -306,3 +308,15 @@ def test_the_cache_is_the_users_own_or_the_one_that_is_named(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "platform", platform)
     assert cache_folder() == Path(folder)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+def test_a_pipe_is_not_opened_for_reading(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        regular(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "none"):
+        assert regular(path) is path
+    monkeypatch.setenv("POCKETUNE_CACHE", str(tmp_path))
+    assert cached("pipe", lambda: 3, int, lambda value: b"%d" % value) == 3

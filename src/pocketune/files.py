@@ -159,6 +159,20 @@ def _is_special(path: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
+def refuse_undecodable(path: Path) -> None:
+    """Refuse a path that the runtime cannot open.
+
+    Raises:
+        PocketuneError: It is not valid UTF-8.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise PocketuneError(
+            f"{path} is not valid UTF-8, which the runtime needs: choose another name, or rename it"
+        ) from error
+
+
 def partial(path: Path) -> Path:
     """The temporary path of `replacing` in this process: two may write to the same ``path``."""
     return path.with_name(f".{_shortened(path.name)}.{os.getpid()}.partial")
@@ -255,7 +269,7 @@ def cached(
     """
     path = cache_folder() / name
     with contextlib.suppress(OSError, PocketuneError):
-        return parse(path.read_bytes())
+        return parse(regular(path).read_bytes())
     value = make()
     with contextlib.suppress(OSError, PocketuneError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -18,7 +19,7 @@ from PIL import Image
 
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.kit.kit import Kit
-from pocketune.kit.names import LAST
+from pocketune.kit.names import LAST, MANIFEST, PARAMETERS
 
 from ..device.softmax_engine import CLASSES, write_photos
 from ..device.tiny_kit import TinyKit
@@ -100,6 +101,101 @@ def test_photos_that_may_not_be_read(
 
     monkeypatch.setattr(os, "scandir", refuse)  # root may read everything
     assert "Permission denied" in refusal(run, "train", photos, "--kit", kit)
+
+
+PATHS = {
+    "kit": lambda path: ("kit", "show", path),
+    "run": lambda path: ("predict", path, "photos"),
+    "kit to train": lambda path: ("train", "photos", "--kit", path),
+    "resumed run": lambda path: ("train", "--resume", path),
+    "delta": lambda path: ("delta", "show", path),
+    "used delta": lambda path: ("predict", "--kit", "last", "--delta", path, "photos"),
+    "comparison": lambda path: ("report", path),
+    "grid": lambda path: ("compare", path),
+}
+SUFFIXES = {"delta": ".safetensors", "used delta": ".safetensors", "grid": ".toml"}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+@pytest.mark.parametrize("kind", sorted(PATHS.keys() - {"resumed run"}))
+def test_a_pipe_is_not_read(kind: str, run: Run, tmp_path: Path) -> None:
+    write_photos(Path("photos"))
+    pipe = tmp_path / f"pipe{SUFFIXES.get(kind, '.zip')}"
+    os.mkfifo(pipe)
+    assert "not a regular file" in refusal(run, *PATHS[kind](pipe))
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_a_name_that_is_too_long(kind: str, run: Run) -> None:
+    write_photos(Path("photos"))
+    assert "File name too long" in refusal(run, *PATHS[kind]("x" * 300))
+
+
+OUTPUTS = {
+    "run": lambda kit, path: ("train", "photos", "--kit", kit, "--out", path),
+    "run of photos of no name": lambda kit, path: ("train", path, "--kit", kit),
+    "plan": lambda kit, path: ("plan", "photos", "--out", path, "--time", "1m"),
+    "export": lambda kit, path: ("export", kit, "--out", path),
+    "confusion": lambda kit, path: ("evaluate", kit, "photos", "--confusion", path),
+    "delta": lambda kit, path: ("delta", "save", kit, "--out", path),
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_a_name_of_an_output_that_is_too_long(kind: str, run: Run, tmp_path: Path) -> None:
+    write_photos(Path("photos"))
+    kit = write_kit(tmp_path / "kit")
+    assert "File name too long" in refusal(run, *OUTPUTS[kind](kit, "x" * 300))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are UTF-8 on other systems")
+def test_a_name_that_is_not_utf_8(run: Run, tmp_path: Path) -> None:
+    write_photos(Path("photos"))
+    kit, name = write_kit(tmp_path / "kit"), os.fsdecode(b"r\xe9")
+    shutil.copytree(kit, tmp_path / name)
+    for arguments in (
+        ("train", "photos", "--kit", kit, "--out", tmp_path / name / "run"),
+        ("predict", tmp_path / name, "photos"),
+        ("export", kit, "--out", f"{name}.onnx"),
+        ("delta", "save", kit, "--format", "onnx-adapter", "--out", f"{name}.onnx_adapter"),
+    ):
+        text = refusal(run, *arguments)
+        assert "is not valid UTF-8, which the runtime needs: choose another name" in text
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may search every folder")
+@pytest.mark.parametrize("kind", PATHS)
+def test_a_folder_that_may_not_be_searched(kind: str, run: Run, tmp_path: Path) -> None:
+    write_photos(Path("photos"))
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0)
+    assert "Permission denied" in refusal(run, *PATHS[kind](locked / "x"))
+
+
+def test_a_working_folder_that_was_removed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos, kit = write_photos(tmp_path / "photos"), write_kit(tmp_path / "kit")
+
+    def gone() -> str:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(os, "getcwd", gone)
+    assert "the working folder has been removed" in refusal(run, "train", photos, "--kit", kit)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+@pytest.mark.parametrize("name", [MANIFEST, "predict.onnx", PARAMETERS])
+def test_a_pipe_in_a_kit_is_not_read(name: str, run: Run, tmp_path: Path) -> None:
+    write_photos(Path("photos"))
+    kit = write_kit(tmp_path / "kit")
+    (kit / name).unlink()
+    os.mkfifo(kit / name)
+    text = refusal(run, "predict", kit, "photos")
+    assert name in text
+    assert "not a regular file" in text
 
 
 def write_huge(path: Path) -> None:

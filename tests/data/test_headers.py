@@ -95,6 +95,17 @@ def test_nothing_damaged_is_accepted_that_pillow_refuses(encoded, kind, options)
         assert found is None or found == pillows(broken)
 
 
+@pytest.mark.parametrize(("compression", "mode"), [("tiff_lzw", "RGB"), ("jpeg", "YCbCr")])
+@pytest.mark.parametrize(("rows", "strip"), [(1 << 30, 200), (8, 8)])
+def test_a_compressed_tiff_counts_a_strip(encoded, compression, mode, rows, strip) -> None:
+    picture = Image.new(mode, (300, 200))
+    data = encoded(picture, "TIFF", compression=compression, strip_size=rows * 300 * 3)
+    with open_image(io.BytesIO(data)) as opened:
+        assert header_of(opened).file_bytes == len(data) + 300 * strip * 3
+    with open_image(io.BytesIO(encoded(Image.new("RGB", (300, 200)), "TIFF"))) as opened:
+        assert header_of(opened).file_bytes == 0
+
+
 @pytest.mark.parametrize(
     ("mode", "subsampling", "planes"),
     [

@@ -89,6 +89,10 @@ class TestRead:
         path = masked([("classes.txt", "no\nmatter\n")], a=mask(0, 1))
         assert train(path, masks=MaskOptions(class_names=given)).classes == ("road", "sky")
 
+    def test_many_names_as_an_option(self, masked):
+        names = ",".join(f"{number:0300}" for number in range(3))
+        assert len(train(masked(a=mask(0, 2)), masks=MaskOptions(class_names=names)).classes) == 3
+
     def test_batches(self, masked):
         path = masked(a=mask(0, 1), b=mask(1, 0, 255), c=mask(0, 1, size=(24, 20)))
         loader = Loader(train(path), size=16, batch=2, train=True)

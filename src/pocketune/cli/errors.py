@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shlex
 import sys
@@ -93,10 +94,21 @@ def explained(error: Exception) -> str | None:
     """The sentence for an error that is no bug; None for a bug."""
     if isinstance(error, PocketuneError):
         return message_of(error)
+    if isinstance(error, FileNotFoundError) and _folder_is_gone():
+        return "the working folder has been removed; change to another one"
     denied = _denied(error)
     if denied == "memory":
         return "the memory that this process may take ran out; see --budget"
     return denied and f"the {denied} that this process may have ran out; allow more"
+
+
+def _folder_is_gone() -> bool:
+    """Whether the working folder no longer exists, so that no relative path can be used."""
+    try:
+        os.getcwd()  # noqa: PTH109 - a path of it would raise the same
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _denied(error: BaseException) -> str | None:

@@ -202,10 +202,12 @@ def _resume(
     run: Path, photos: str | Path | None, settings: TrainSettings, engine: EngineOptions
 ) -> TrainResult:
     from pocketune.device.train import resume as resume_run
+    from pocketune.files import reading
     from pocketune.kit.names import NETWORK
 
-    if engine.engine is None and (run / NETWORK).exists():
-        engine = replace(engine, engine="torch")
+    with reading(f"the run folder {run}"):
+        if engine.engine is None and (run / NETWORK).exists():
+            engine = replace(engine, engine="torch")
     if engine.engine != "torch" and engine.device != "cpu":
         raise click.BadParameter("needs --engine torch; this run uses onnx", param_hint="--device")
     return resume_run(run, photos, budget=settings.budget, engine=_engines(engine))

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pocketune.device.train.record import RunRecord
 from pocketune.errors import PocketuneError
-from pocketune.files import replacing
+from pocketune.files import regular, replacing
 from pocketune.schema import parse_object, read_object
 from pocketune.tasks import Score
 
@@ -102,7 +102,7 @@ class Cell:
     def find(cls, path: Path) -> Cell | None:
         """The finished cell in a file; None if there is none that this version can read."""
         try:
-            cell = cls.from_dict(parse_object(path.read_bytes(), str(path)), str(path))
+            cell = cls.from_dict(parse_object(regular(path).read_bytes(), str(path)), str(path))
         except (OSError, PocketuneError):
             return None
         return None if cell.error else cell

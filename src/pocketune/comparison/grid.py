@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
-from pocketune.files import reading
+from pocketune.files import reading, regular
 from pocketune.schema import Positive, read_object
 
 if sys.version_info >= (3, 11):
@@ -221,7 +221,7 @@ class Grid:
         """
         path = Path(path)
         with reading(path, tomllib.TOMLDecodeError, UnicodeDecodeError):
-            data = tomllib.loads(path.read_text(encoding="utf-8"))
+            data = tomllib.loads(regular(path).read_text(encoding="utf-8"))
         return cls.from_dict(data, str(path)).below(path.parent)
 
     def below(self, folder: Path) -> Grid:

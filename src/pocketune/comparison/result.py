@@ -11,7 +11,7 @@ from pocketune.comparison.cell import Cell
 from pocketune.comparison.row import Row
 from pocketune.comparison.tables import to_csv, to_latex, to_markdown
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, replacing
+from pocketune.files import reading, regular, replacing
 from pocketune.schema import parse_object, read_versioned
 
 if TYPE_CHECKING:
@@ -87,9 +87,10 @@ class Comparison:
             PocketuneError: It is missing, damaged or of another version.
         """
         path = Path(path)
-        file = path / NAME if path.is_dir() else path
-        if not file.exists():
-            raise PocketuneError(f"{path} holds no comparison: it has no {NAME}")
+        with reading(path):
+            file = path / NAME if path.is_dir() else path
+            if not file.exists():
+                raise PocketuneError(f"{path} holds no comparison: it has no {NAME}")
         with reading(file):
-            text = file.read_bytes()
+            text = regular(file).read_bytes()
         return cls.from_dict(parse_object(text, str(file)), str(file))

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from pocketune.errors import PocketuneError
-from pocketune.files import reading
+from pocketune.files import reading, regular
 
 _BLOCK = 1 << 20
 
@@ -20,8 +20,9 @@ def content(path: str | None) -> str | None:
     """
     if path is None or path == "imagenet" or path.startswith("hf-hub:"):
         return path
-    if not Path(path).is_file():
-        raise PocketuneError(f"there are no weights at {path}: check the path")
+    with reading(path):
+        if not Path(path).is_file():
+            raise PocketuneError(f"there are no weights at {path}: check the path")
     return _digest(Path(path))
 
 
@@ -31,10 +32,10 @@ def photos_content(path: str) -> str:
     Raises:
         PocketuneError: It cannot be read.
     """
-    if Path(path).is_file():
-        return _digest(Path(path))
     digest = hashlib.sha256()
     with reading(path):
+        if Path(path).is_file():
+            return _digest(Path(path))
         for folder, folders, files in os.walk(path):
             folders.sort()
             for name in sorted(files):
@@ -46,7 +47,7 @@ def photos_content(path: str) -> str:
 
 def _digest(path: Path) -> str:
     digest = hashlib.sha256()
-    with reading(path), path.open("rb") as file:
+    with reading(path), regular(path).open("rb") as file:
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()

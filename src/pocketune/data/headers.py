@@ -44,7 +44,8 @@ class Header(NamedTuple):
         coefficients: For each pixel, the coefficients that a JPEG of several scans holds until its
             last one, such as a progressive JPEG; 0 for others.
         streamed: Whether it is a PNG whose rows can be decoded one by one.
-        file_bytes: Size of a file that is read as a whole; 0 for others.
+        file_bytes: Size of a file that is read as a whole, with a decompressed strip of a TIFF; 0
+            for others.
         planes: For each pixel, bytes of the luma, chroma and alpha of an AVIF; 0 for others.
     """
 

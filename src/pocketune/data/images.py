@@ -30,6 +30,7 @@ from PIL import (
 from pocketune.data.decoding import MAX_WORKING_BYTES, READ_WHOLE, check_size
 from pocketune.data.headers import LARGEST, Header, avif_planes
 from pocketune.data.metadata import without_metadata
+from pocketune.data.netpbm import use_own_decoder
 from pocketune.data.segments import has_divided_scans
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
@@ -50,6 +51,7 @@ _HEIF = b"heic", b"heix", b"hevc", b"mif1", b"msf1"
 """Brands of HEIF files, which follow `ftyp`."""
 
 PNG_CHANNELS = {"L": 1, "P": 1, "LA": 2, "RGB": 3, "RGBA": 4}
+_YCBCR, _CONVERTED_BITS = 6, 32  # the library converts it to red, green, blue and alpha
 T = TypeVar("T")
 EXIF_ORIENTATION = 0x0112
 UPRIGHT = {
@@ -98,6 +100,8 @@ def open_image(file: IO[bytes]) -> Image.Image:
     check_size(header)
     if header.coefficients:
         _refuse_many_scans(file)
+    if image.format == "PPM":
+        use_own_decoder(image)
     if isinstance(image, PngImagePlugin.PngImageFile):
         image.load_end = _nothing  # type: ignore[method-assign]  # it reads what follows the pixels
     return image
@@ -276,7 +280,22 @@ def _file_bytes(image: Image.Image) -> int:
     file: IO[bytes] | None = getattr(image, "fp", None)
     if image.format not in READ_WHOLE or file is None or image.info.get("compression") == "raw":
         return 0
-    return _at_rest(file, lambda opened: opened.seek(0, os.SEEK_END))
+    size = _at_rest(file, lambda opened: opened.seek(0, os.SEEK_END))
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        size += _strip_bytes(image)
+    return size
+
+
+def _strip_bytes(image: TiffImagePlugin.TiffImageFile) -> int:
+    """Bytes of a strip or tile of a compressed TIFF, which is decompressed before it is copied."""
+    tags = image.tag_v2
+    width = tags.get(TiffImagePlugin.TILEWIDTH, image.width)
+    rows = tags.get(TiffImagePlugin.TILELENGTH, tags.get(TiffImagePlugin.ROWSPERSTRIP))
+    bits = sum(tags.get(TiffImagePlugin.BITSPERSAMPLE, (8,)))
+    converted = tags.get(TiffImagePlugin.PHOTOMETRIC_INTERPRETATION) == _YCBCR
+    if converted and image.info.get("compression") != "jpeg":
+        bits += _CONVERTED_BITS
+    return int(width * min(rows or image.height, image.height) * bits) // 8
 
 
 def _beginning(image: Image.Image) -> bytes:

@@ -6,6 +6,7 @@ are the positions in its palette; they are never converted to colors.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +26,7 @@ from pocketune.data.images import (
     reading_image,
 )
 from pocketune.errors import PocketuneError, Remedy, printable
-from pocketune.files import Skipped, reading, shown
+from pocketune.files import Skipped, reading, regular, shown
 from pocketune.tasks.maps import IGNORED, STRIP, ClassMap, count_values
 from pocketune.tasks.packed import packed_bytes
 from pocketune.tasks.segmentation import Mask
@@ -288,10 +289,10 @@ def _named(options: MaskOptions, listed: tuple[str, bytes] | None) -> dict[int, 
     if given is None:
         return None if listed is None else parse_names(listed[1], listed[0])
     path = Path(given)
-    if "," in given and not path.exists():
+    if "," in given and not os.path.exists(path):  # noqa: PTH110 - it never fails
         return parse_names(given.replace(",", "\n").encode(), "the option class_names")
     with reading(shown(given), remedy="give a text file, or names separated by commas"):
-        return parse_names(path.read_bytes(), given)
+        return parse_names(regular(path).read_bytes(), given)
 
 
 def parse_names(text: bytes, where: str) -> dict[int, str]:

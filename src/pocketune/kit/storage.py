@@ -56,7 +56,7 @@ class FolderStorage:
 
     def open(self, name: str) -> BinaryIO:
         """The file as a stream of bytes."""
-        return (self.path / name).open("rb")
+        return files.regular(self.path / name).open("rb")
 
     def size(self, name: str) -> int:
         """Bytes of the file."""
@@ -65,7 +65,8 @@ class FolderStorage:
     def find(self, name: str) -> Path | None:
         """The path of the file; None if it does not exist."""
         path = self.path / name
-        return path if path.is_file() else None
+        with reading(self.path, name):
+            return path if files.regular(path).is_file() else None
 
 
 class ZipStorage:
@@ -120,7 +121,7 @@ def open_storage(path: Path) -> Storage:
                 f"there is no kit or run at {path}: check the path, or name a bundled kit, "
                 f"{' or '.join(list_kits())}"
             )
-        if not zipfile.is_zipfile(path):
+        if not zipfile.is_zipfile(files.regular(path)):
             if path.suffix.lower() == ".zip":
                 raise KitError(f"{path} is damaged: it is not a whole .zip; copy it again")
             raise KitError(f"{path} is not a kit: it is neither a folder nor a .zip")
@@ -134,7 +135,7 @@ def run_file(path: Path, name: str) -> Source | None:
         KitError: The .zip is damaged.
     """
     with reading(path):
-        if zipfile.is_zipfile(path):
+        if not path.is_dir() and zipfile.is_zipfile(files.regular(path)):
             return ZipStorage(path).find(name)
     return FolderStorage(path).find(name)
 
@@ -156,7 +157,7 @@ def mapped(source: Path | bytes) -> Iterator[memoryview]:
     if isinstance(source, bytes):
         yield memoryview(source)
         return
-    with source.open("rb") as file:
+    with files.regular(source).open("rb") as file:
         if not source.stat().st_size:  # cannot be mapped
             yield memoryview(b"")
             return

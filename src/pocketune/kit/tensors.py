@@ -11,7 +11,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize, safe_open
 
 from pocketune.errors import PocketuneError
-from pocketune.files import ARCHIVE_DAMAGE, reading, replacing
+from pocketune.files import ARCHIVE_DAMAGE, reading, regular, replacing
 from pocketune.kit.packed import Packed
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ def copy_tensors(path: Path, arrays: Mapping[str, NDArray[np.float32]], *, kind:
 
 def _read_metadata(path: Path, kind: str) -> tuple[list[str], dict[str, Any]]:
     """The names of all tensors, and the metadata."""
+    with regular(path).open("rb"):  # what forbids it is said here, and below that it is missing
+        pass
     with safe_open(path, framework="numpy") as file:
         names = list(file.keys())
         stored = (file.metadata() or {}).get(_METADATA_KEY)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pocketune.errors import PocketuneError
-from pocketune.files import writing
+from pocketune.files import reading, writing
 from pocketune.planner.plan import PLAN, Plan
 from pocketune.planner.trial import Trial
 
@@ -79,8 +79,9 @@ class Journal:
 
     def _read(self, asked: Asked) -> Plan | None:
         """The plan that stands in the folder, if it was asked for the same."""
-        if not self._path.exists():
-            return None
+        with reading(self._path):
+            if not self._path.exists():
+                return None
         try:
             earlier = Plan.read(self._path)
         except PocketuneError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketune.device.machine import Machine
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, replacing
+from pocketune.files import reading, regular, replacing
 from pocketune.planner.limits import Limits
 from pocketune.planner.trial import Probe, Trial
 from pocketune.schema import Positive, parse_object, read_versioned
@@ -167,7 +167,7 @@ class Plan:
             PocketuneError: There is no such file, or it is damaged or of another version.
         """
         file = Path(path)
-        file = file / PLAN if file.is_dir() else file
         with reading(file, remedy="give the folder of a plan"):
-            text = file.read_bytes()
+            file = file / PLAN if file.is_dir() else file
+            text = regular(file).read_bytes()
         return cls.from_dict(parse_object(text, str(file)), str(file))

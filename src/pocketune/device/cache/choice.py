@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -212,5 +213,6 @@ def _impossible(manifest: Manifest, *, prepares: bool) -> str:
 
 def _free(folder: Path) -> int:
     """Free bytes of the disk on which a folder is, or will be."""
-    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    places = (folder, *folder.absolute().parents)
+    existing = next(place for place in places if os.path.exists(place))  # noqa: PTH110 - never fails
     return shutil.disk_usage(existing).free

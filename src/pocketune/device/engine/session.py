@@ -14,7 +14,7 @@ from pocketune.device.machine import available_cores
 from pocketune.device.memory.addresses import check_addresses, runtime_addresses
 from pocketune.device.memory.process import reclaim
 from pocketune.errors import PocketuneError
-from pocketune.files import shown
+from pocketune.files import refuse_undecodable, shown
 from pocketune.heap import freed_at_once
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import KitError
@@ -90,6 +90,8 @@ def open_session(
             weights stored in 8 bits are converted to float32 once, when the graph is opened.
         packed: Let the runtime keep constant kernels in the layouts that its kernels read.
     """
+    if isinstance(model, Path):
+        refuse_undecodable(model)
     options = ort.SessionOptions()
     options.use_per_session_threads = False
     options.add_session_config_entry("session.use_env_allocators", "1")
@@ -157,6 +159,8 @@ class Graph:
         try:
             with freed_at_once():
                 self._session = _open(kit, name)
+        except PocketuneError:
+            raise
         except Exception as error:  # the runtime's own types, which have no common base
             why = _why(error, "it is damaged, or made for a newer runtime")
             raise KitError(f"{where} cannot be opened: {why}") from error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from pocketune.device.train.adjustment import Adjustment
 from pocketune.errors import PocketuneError, Remedy
-from pocketune.files import is_partial, reading, writing
+from pocketune.files import is_partial, reading, refuse_undecodable, regular, writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import EVENTS, LAST, METRICS, RESULT, RUN_FILES
 
@@ -108,15 +108,17 @@ class Run:
 
 def first_run(photos: StrPath) -> Path:
     """``runs/`` and the photos' name."""
-    path = Path(photos).resolve()  # ".." stands for a folder with a name
-    return RUNS / ((path.name if path.is_dir() else path.stem) or "photos")
+    with reading(photos):
+        path = Path(photos).resolve()  # ".." stands for a folder with a name
+        return RUNS / ((path.name if path.is_dir() else path.stem) or "photos")
 
 
 def next_run(photos: StrPath) -> Path:
     """The `first_run` of the photos, with a number if that run exists already."""
     first = first_run(photos)
     runs = (first.with_name(f"{first.name}-{number}") for number in count(2))
-    return next(run for run in chain([first], runs) if not run.exists())
+    with reading(f"the folder {RUNS}"):
+        return next(run for run in chain([first], runs) if not run.exists())
 
 
 def plan_folder(run: Path) -> Path:
@@ -135,8 +137,8 @@ def new_run_folder(folder: Path) -> Iterator[None]:
         PocketuneError: The folder holds a run or other files, or cannot be created.
     """
     check_new_run_folder(folder)
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
     with writing(f"the run folder {folder}"):
+        made = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with _locked(folder / METRICS):
@@ -167,10 +169,13 @@ def open_run_folder(folder: Path) -> Iterator[Kit]:
         PocketuneError: The folder holds no run with a checkpoint, another process is training the
             run, or its kit is damaged.
     """
-    if folder.is_file():
-        raise PocketuneError(f"{folder} is a file, and a run is resumed in its folder: unpack it")
-    if not (folder / LAST).is_file():
-        raise PocketuneError(f"there is no run to resume in {folder}: it has no {LAST}")
+    with reading(f"the run folder {folder}"):
+        if folder.is_file():
+            raise PocketuneError(
+                f"{folder} is a file, and a run is resumed in its folder: unpack it"
+            )
+        if not (folder / LAST).is_file():
+            raise PocketuneError(f"there is no run to resume in {folder}: it has no {LAST}")
     with _locked(folder / METRICS):
         yield Kit.open(folder)
 
@@ -179,12 +184,14 @@ def check_new_run_folder(folder: Path) -> None:
     """Check that a new run may use the folder; nothing is changed.
 
     Raises:
-        PocketuneError: The folder holds a run or other files, or cannot be read.
+        PocketuneError: The folder holds a run or other files, or cannot be read, or the runtime
+            could not open its kit.
     """
-    if folder.is_file():
-        raise PocketuneError(f"{folder} is a file: choose a folder for the run")
+    refuse_undecodable(folder)
     names: set[str] = set()
     with reading(f"the run folder {folder}"), suppress(FileNotFoundError):
+        if folder.is_file():
+            raise PocketuneError(f"{folder} is a file: choose a folder for the run")
         names = {entry.name for entry in folder.iterdir()}
     if RESULT in names:
         raise PocketuneError(
@@ -225,7 +232,7 @@ def _locked(path: Path) -> Iterator[None]:
         PocketuneError: The file cannot be written.
     """
     with writing(path):
-        file = path.open("ab")
+        file = regular(path).open("ab")
     with file:
         try:
             _lock(file)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.process import process_memory
 from pocketune.device.train.progress import EpochReport, RefitReport, StartReport, StepReport
-from pocketune.files import reading, writing
+from pocketune.files import reading, regular, writing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,7 +127,7 @@ def read_log(path: Path) -> LogSummary:
         PocketuneError: The file cannot be read.
     """
     seconds, training, peak, spread = 0.0, 0.0, 0, _Spread()
-    with reading(path), path.open("rb") as file:
+    with reading(path), regular(path).open("rb") as file:
         for line in file:
             with suppress(ValueError, KeyError, TypeError):
                 values = json.loads(line)

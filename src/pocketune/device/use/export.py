@@ -12,7 +12,7 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.onnx_merge import merge
 from pocketune.errors import PocketuneError, check_choice
-from pocketune.files import replacing, writing
+from pocketune.files import refuse_undecodable, replacing, writing
 from pocketune.kit.names import FEATURES, PREDICT, RUN_FILES
 from pocketune.tasks.maps import interpolation
 
@@ -73,8 +73,9 @@ def refuse_to_overwrite(model: Path, out: Path) -> None:
     """Check that a file to write is not a kit or a file of it.
 
     Raises:
-        PocketuneError: It is.
+        PocketuneError: It is, or its name cannot be opened by the runtime, which checks it.
     """
+    refuse_undecodable(out)
     if out.resolve() in {model.resolve(), *(model.resolve() / name for name in RUN_FILES)}:
         raise PocketuneError(
             f"{out} is the exported run or kit, or a file in it: choose another file"
