@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -171,7 +172,7 @@ def train(
 
 
 def _default_kit(photos: str | Path) -> str:
-    if Path(photos).exists():  # else the error is all that is said
+    if os.path.exists(photos):  # noqa: PTH110 - raises nothing; the error is all that is said
         print(
             f"training the bundled kit {DEFAULT_KIT!r}; choose another with --kit, or let "
             "Pocketune choose with --budget or --time",

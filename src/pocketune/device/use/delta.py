@@ -21,7 +21,7 @@ from pocketune.arrays import FloatArray, State, StrPath
 from pocketune.device.use.known import Known
 from pocketune.device.use.model import Model, as_model
 from pocketune.errors import PocketuneError, Remedy
-from pocketune.files import reading, writing
+from pocketune.files import reading, regular, writing
 from pocketune.kit.kit import Kit, checked_state, kit_files
 from pocketune.kit.manifest import KitError
 from pocketune.kit.names import FEATURES, KNOWN, LAST, PARAMETERS, PREDICT
@@ -201,16 +201,17 @@ def _require_delta(path: Path) -> None:
     Raises:
         PocketuneError: It is one of these, or the file cannot be read.
     """
-    if path.is_dir() and (path / LAST).exists():
-        raise PocketuneError(
-            f"{path} is a run, not a delta",
-            remedy=Remedy("save delta", "use Delta.of({run!r})", run=str(path)),
-        )
-    start = b""
-    if path.is_file():
-        with reading(path), path.open("rb") as file:
-            start = file.read(9)
-    if path.is_dir() or start[8:] not in (b"", b"{"):  # the first character of the header
+    start = None
+    with reading(path):
+        if (path / LAST).is_file():
+            raise PocketuneError(
+                f"{path} is a run, not a delta",
+                remedy=Remedy("save delta", "use Delta.of({run!r})", run=str(path)),
+            )
+        if not path.is_dir():
+            with regular(path).open("rb") as file:
+                start = file.read(9)
+    if start is None or start[8:] not in (b"", b"{"):  # the first character of the header
         raise PocketuneError(
             f"{path} is not a delta",
             remedy=Remedy("delta file", "give a file that Delta.save has written"),
