@@ -7,7 +7,7 @@ A small version of the paper's set-up: CIFAR-10 is divided into two halves that 
 classifier on the second, with exact gradients and with patches of 2, 4 and 7 pixels. Batch norms
 are frozen in fine-tuning, and the stages before the last run once for every image. Eager PyTorch,
 channels last; skipped if the data are missing. Takes an estimated twenty-five minutes on one core;
-``--images 128 --epochs 1 --seeds 1`` takes half a minute.
+`--images 128 --epochs 1 --seeds 1` takes half a minute.
 """
 
 from __future__ import annotations

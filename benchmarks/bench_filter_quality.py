@@ -4,7 +4,7 @@
 
 Signal-to-noise ratio of the kernels' gradients (mean over layers, decibels) where the last layers
 are filtered, and the share of each kind of kernel's energy that is in its sums. Skipped if the data
-are missing; ``--data`` has ``weights/`` and ``imagenet/``. Takes two minutes.
+are missing; `--data` has `weights/` and `imagenet/`. Takes two minutes.
 """
 
 from __future__ import annotations

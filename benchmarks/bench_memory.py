@@ -5,7 +5,7 @@
 Kits are drawn at random: a network, a width, what of it is trained, the batch, the size of the
 images and the bits of the frozen part. Each is trained twice by `pocketune train` in a fresh
 process, with an optimizer, photos and further options drawn at random too. The prediction is the
-one that the run makes, as for ``--budget``; measured is the VmHWM of that process, read after
+one that the run makes, as for `--budget`; measured is the VmHWM of that process, read after
 everything else. The constants of the prediction are fitted to the parts `fit` and `held-out`;
 `unseen` is drawn with another seed, and was measured when the constants had been chosen. The part
 `masks` has fixed networks that classify pixels.

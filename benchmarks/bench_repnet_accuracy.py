@@ -3,7 +3,7 @@
     python benchmarks/bench_repnet_accuracy.py [--data FOLDER] [--network mbv2-w0.35] [--seeds 4]
 
 A network pretrained on ImageNet loses hidden channels of its first four blocks, by the paper's
-ratios (30, 78, 46 and 46 %) or those that ``--target`` takes, the least active ones over
+ratios (30, 78, 46 and 46 %) or those that `--target` takes, the least active ones over
 Imagenette's 700 training photos. It is retrained on the same photos, which takes no labels: all of
 it, to follow the predictions of the unpruned one, or its first part, to follow that one's blocks.
 Its accuracy is that on Imagenette's 500 photos of ImageNet's validation part, among all 1000

@@ -8,7 +8,7 @@ page's engine in a worker, with one and with two threads of WebAssembly; Python 
 to two cores. All four are open at once and take turns, one step each after one that is not timed,
 and the medians are compared: nothing else may use the machine meanwhile. The heap is the runtime's
 WebAssembly memory after steps and a validation. It does not depend on what else runs, and
-``--no-times`` gives it alone.
+`--no-times` gives it alone.
 
 Last come the time from an empty page to the first prediction, by a classifier of ten photos, and
 the bytes that the page loads.

@@ -18,7 +18,7 @@ DEFAULT = Path(__file__).parents[2] / "shared" / "data"
 
 
 def parse(parser: ArgumentParser) -> Namespace:
-    """Arguments with ``--data``; without such a folder the script ends, without an error."""
+    """Arguments with `--data`; without such a folder the script ends, without an error."""
     default = Path(os.environ.get("POCKETUNE_SHARED_DATA", DEFAULT))
     parser.add_argument("--data", type=Path, default=default, help="folder of images and weights")
     options = parser.parse_args()

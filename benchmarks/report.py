@@ -61,7 +61,7 @@ def keep(name: str, results: dict[str, dict[str, Any]]) -> None:
 
 
 def write(name: str, title: str, text: str) -> None:
-    """Print a result and keep it under ``benchmarks/results``."""
+    """Print a result and keep it under `benchmarks/results`."""
     content = f"# {title}\n\n{machine()}; {date.today()}.\n\n{text}\n"
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.md").write_text(content)

@@ -62,7 +62,7 @@ AUTHOR_PACKAGES = {"torch", "onnx", "torchvision", "timm", "functorch", "hugging
 
 
 def room_of(path: Path) -> str:
-    """``device/loop.py`` -> ``device``, ``errors.py`` -> ``errors``."""
+    """`device/loop.py` -> `device`, `errors.py` -> `errors`."""
     return path.relative_to(SOURCE).with_suffix("").parts[0]
 
 
@@ -105,7 +105,7 @@ def rooms_imported(path: Path, source: str | None = None) -> set[str]:
 
 
 def upward(path: Path, source: str | None = None) -> set[str]:
-    """Rooms on its own floor or a higher one that a file imports; ``__init__`` may export all."""
+    """Rooms on its own floor or a higher one that a file imports; `__init__` may export all."""
     floor = FLOOR[room_of(path)]
     return {room for room in rooms_imported(path, source) if FLOOR.get(room, -1) >= floor}
 

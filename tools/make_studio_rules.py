@@ -2,7 +2,7 @@
 
     python tools/make_studio_rules.py
 
-``web/src/formats/rules.json`` is compared with this in ``tests/studio/test_rules.py``.
+`web/src/formats/rules.json` is compared with this in `tests/studio/test_rules.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The entry point of ``pocketune`` and of ``python -m pocketune``."""
+"""The entry point of `pocketune` and of `python -m pocketune`."""
 
 import sys
 

@@ -87,33 +87,33 @@ def build_kit(
 
     Args:
         out: The kit's folder or .zip.
-        network: One of ``list_networks()``, or an ``.onnx`` file; see ``load_onnx``.
+        network: One of `list_networks()`, or an `.onnx` file; see `load_onnx`.
         method: The method that selects what is trained.
-        weights: None for random weights, ``"imagenet"``, or a file; see ``create_network``.
+        weights: None for random weights, `"imagenet"`, or a file; see `create_network`.
         width: Multiplier of every layer's channels.
-        padding: ``"symmetric"`` or ``"same"``.
+        padding: `"symmetric"` or `"same"`.
         size: Image height and width, in pixels.
         batch: Images in a training step.
         label_smoothing: Option of the task.
         loss_stride: Option of a task with an output for each pixel: rows and columns of labels
             between those that the loss reads.
-        backbone: Of a network that classifies pixels; see ``create_network``.
+        backbone: Of a network that classifies pixels; see `create_network`.
         head_channels: Channels of its decode head.
         output_stride: Side of the image over the side of its last map.
         first_blocks: How many blocks of a network that classifies images to keep; None for all.
-        norm: ``"batch"`` or ``"group"``; None follows the weights.
+        norm: `"batch"` or `"group"`; None follows the weights.
         standardized: Whether kernels are standardized; None follows the weights.
         photos: Labeled photos. They define the classes or attributes, calibrate an 8-bit frozen
             part, and restore batch norms that were folded into the weights.
         classes: Number of numbered classes, without photos; by default 1,000, or 21 if the network
-            classifies pixels, or those of the ``.onnx`` file.
-        save_network: A ``.safetensors`` file for all values of the network, frozen ones included,
+            classifies pixels, or those of the `.onnx` file.
+        save_network: A `.safetensors` file for all values of the network, frozen ones included,
             for training with PyTorch. If the frozen part of the kit computes with integers, the
             file also holds the formats measured on the photos.
-        frozen_bits: See ``adapt``.
-        task: Name of the task, such as ``"attributes"``; by default the task of the photos'
+        frozen_bits: See `adapt`.
+        task: Name of the task, such as `"attributes"`; by default the task of the photos'
             labels, or that of the network.
-        normalization: ``"imagenet"``, ``"half"`` (-1 to 1) or ``"unit"`` (0 to 1), of the images
+        normalization: `"imagenet"`, `"half"` (-1 to 1) or `"unit"` (0 to 1), of the images
             that the weights were trained with; None follows the weights, or is ImageNet's.
         progress: Called with what is done next, and the share of the time that is over.
 

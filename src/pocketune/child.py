@@ -1,4 +1,4 @@
-"""Run a module as ``python -m`` does, in a process that ends with its parent.
+"""Run a module as `python -m` does, in a process that ends with its parent.
 
     python -m pocketune.child PARENT MODULE ARGUMENTS...
 
@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 
 def end_with(parent: int) -> None:
-    """Get SIGTERM when the process ``parent`` ends, which started this one; on Linux."""
+    """Get SIGTERM when the process `parent` ends, which started this one; on Linux."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

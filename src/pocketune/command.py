@@ -15,7 +15,7 @@ def run_command(
     keep_errors: bool = False,
     quiet: bool = False,
 ) -> tuple[int, str]:
-    """Run ``pocketune`` with these arguments; see :func:`run_module`."""
+    """Run `pocketune` with these arguments; see `run_module`."""
     return run_module("pocketune", *arguments, keep_errors=keep_errors, quiet=quiet)
 
 
@@ -42,7 +42,7 @@ def run_module(
         The exit code, negative if a signal killed the subprocess; and its standard error, if kept.
 
     Raises:
-        subprocess.TimeoutExpired: It took longer than ``seconds``.
+        subprocess.TimeoutExpired: It took longer than `seconds`.
         KeyboardInterrupt: This process is interrupted.
         SystemExit: This process is interrupted, and the subprocess has said so; with its exit code.
     """

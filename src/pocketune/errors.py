@@ -17,7 +17,7 @@ _LONGEST = 2000
 
 
 def printable(text: str) -> str:
-    """``text`` with a question mark for each character that a terminal obeys or cannot write.
+    """`text` with a question mark for each character that a terminal obeys or cannot write.
 
     Names of files and classes may come from strangers. Python reads file names that are not UTF-8
     with half surrogates; printing them would raise.
@@ -29,11 +29,11 @@ class Remedy:
     """What the user can do about an error.
 
     The words here are for Python. The command line looks up its own words by the key; see
-    ``pocketune.cli.errors``.
+    `pocketune.cli.errors`.
 
     Args:
         key: Name of the remedy.
-        python: What to do in Python; ``{name}`` stands for a value.
+        python: What to do in Python; `{name}` stands for a value.
         values: Values by name, for either wording.
     """
 
@@ -52,7 +52,7 @@ class PocketuneError(Exception):
     It is a line of at most 2,000 characters: control characters in names become question marks, and
     values that a damaged file holds are left out in the middle.
 
-    The commands print it as ``error: <message>`` and exit with 1; the Python API raises it.
+    The commands print it as `error: <message>` and exit with 1; the Python API raises it.
 
     Args:
         message: What is wrong, and the remedy if Python and the command line word it alike.

@@ -36,7 +36,7 @@ class Skipped(NamedTuple):
 
 
 def shown(name: str, limit: int = 80) -> str:
-    """``name`` for a message: printable, and shortened in the middle to ``limit`` characters."""
+    """`name` for a message: printable, and shortened in the middle to `limit` characters."""
     name = printable(name)
     if len(name) <= limit:
         return name
@@ -54,8 +54,8 @@ def reading(
     """Turn an error while a file is read into one sentence.
 
     Args:
-        what: The file, as the sentence names it: a path, or words such as ``the kit photos.zip``.
-        damage: Errors other than ``OSError`` that the reader raises for a damaged file.
+        what: The file, as the sentence names it: a path, or words such as `the kit photos.zip`.
+        damage: Errors other than `OSError` that the reader raises for a damaged file.
         remedy: What the user can do; it follows the reason.
         raises: Class of the error to raise.
 
@@ -81,7 +81,7 @@ def writing(
 
     Args:
         what: The file, as the sentence names it.
-        failure: Errors other than ``OSError`` that the writer raises.
+        failure: Errors other than `OSError` that the writer raises.
         remedy: What the user can do; it follows the reason.
         raises: Class of the error to raise.
 
@@ -97,19 +97,19 @@ def writing(
 
 @contextlib.contextmanager
 def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
-    """A temporary path; the file written there replaces ``path``, atomically and durably.
+    """A temporary path; the file written there replaces `path`, atomically and durably.
 
-    When the block ends, the file is flushed to the disk and renamed to ``path``: after a crash or
-    a power cut, ``path`` is the old file or the new one. If the block fails, the temporary file is
+    When the block ends, the file is flushed to the disk and renamed to `path`: after a crash or
+    a power cut, `path` is the old file or the new one. If the block fails, the temporary file is
     removed.
 
     Args:
         path: The file to write or replace.
-        failure: Errors other than ``OSError`` that the writer raises.
+        failure: Errors other than `OSError` that the writer raises.
 
     Raises:
-        PocketuneError: The file cannot be written, or ``path`` is a device, a pipe or a socket;
-            what was at ``path`` is unchanged.
+        PocketuneError: The file cannot be written, or `path` is a device, a pipe or a socket;
+            what was at `path` is unchanged.
 
     Example:
         >>> with replacing(Path("notes.txt")) as file:  # doctest: +SKIP
@@ -174,12 +174,12 @@ def refuse_undecodable(path: Path) -> None:
 
 
 def partial(path: Path) -> Path:
-    """The temporary path of `replacing` in this process: two may write to the same ``path``."""
+    """The temporary path of `replacing` in this process: two may write to the same `path`."""
     return path.with_name(f".{_shortened(path.name)}.{os.getpid()}.partial")
 
 
 def is_partial(name: str, of: str) -> bool:
-    """Whether ``name`` is that of a temporary file of the file ``of``, of any process."""
+    """Whether `name` is that of a temporary file of the file `of`, of any process."""
     of = _shortened(of)
     number = name.removeprefix(f".{of}.").removesuffix(".partial")
     return number.isdecimal() and name == f".{of}.{number}.partial"
@@ -237,7 +237,7 @@ def _why(error: BaseException, remedy: str) -> str:
 
 
 def cache_folder() -> Path:
-    """The folder for what can be computed again: ``POCKETUNE_CACHE``, or the user's own cache.
+    """The folder for what can be computed again: `POCKETUNE_CACHE`, or the user's own cache.
 
     It need not exist.
     """

@@ -36,9 +36,9 @@ def draft(
     calibrated: bool = True,
     cached: bool = True,
 ) -> Manifest:
-    """The manifest of the kit that ``build_kit`` would write, in a second or two.
+    """The manifest of the kit that `build_kit` would write, in a second or two.
 
-    ``estimate_memory`` and ``estimate_step`` take it as they take a kit's. Only shapes count: no
+    `estimate_memory` and `estimate_step` take it as they take a kit's. Only shapes count: no
     weights are read, nothing is calibrated, checked or written. A layer of an 8-bit frozen part
     that will stay in float32, because its error is too large, is not foreseen.
 
@@ -48,8 +48,8 @@ def draft(
         size: Image height and width, in pixels.
         batch: Images that a step processes at once.
         task: What is learned; by default the classification of the network's classes.
-        frozen_bits: See ``adapt``. Weights that were published in 8 bits stay in 8 bits: give 8.
-        calibrated: Whether photos will calibrate a frozen part in 8 bits, as ``train`` does it.
+        frozen_bits: See `adapt`. Weights that were published in 8 bits stay in 8 bits: give 8.
+        calibrated: Whether photos will calibrate a frozen part in 8 bits, as `train` does it.
         cached: Keep the draft in the user's cache folder, and return one that is kept there.
 
     Raises:

@@ -23,7 +23,7 @@ settles in the gap that a large block leaves, so that the next large block needs
 peaks of equal runs differed by up to 9 MB. No block of an ordinary photo is as large.
 """
 _RETURNED = 1 << 17
-"""The same in :func:`freed_at_once`."""
+"""The same in `freed_at_once`."""
 
 _lock = threading.Lock()
 _returning = 0  # contexts of `freed_at_once` that are open, of all threads

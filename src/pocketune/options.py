@@ -76,8 +76,8 @@ class OptionField:
 
     Attributes:
         name: The field's name.
-        kinds: The types of its values, including ``NoneType`` if it may be None.
-        default: Its default; ``MISSING`` if it is required.
+        kinds: The types of its values, including `NoneType` if it may be None.
+        default: Its default; `MISSING` if it is required.
         option: Its metadata.
     """
 
@@ -121,13 +121,13 @@ class OptionField:
 
 
 def option(help: str, *, default: Any = MISSING, kind: type[Option] = Option, **facts: Any) -> Any:
-    """A field of a dataclass of options; ``facts`` are attributes of its `Option`."""
+    """A field of a dataclass of options; `facts` are attributes of its `Option`."""
     return field(default=default, metadata={_KEY: kind(help, **facts)})
 
 
 @cache
 def flag(name: str) -> str:
-    """An option's name on the command line, such as ``--val-fraction`` for ``val_fraction``."""
+    """An option's name on the command line, such as `--val-fraction` for `val_fraction`."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -142,7 +142,7 @@ def option_fields(options: type) -> tuple[OptionField, ...]:
 
 
 def check_options(options: Any) -> None:
-    """Validate the values of a frozen dataclass of options, from its ``__post_init__``.
+    """Validate the values of a frozen dataclass of options, from its `__post_init__`.
 
     Numbers of other libraries become Python numbers, which can be stored as JSON.
 
@@ -169,9 +169,9 @@ def with_options(options: _Options, values: Mapping[str, Any]) -> _Options:
 
 
 def takes_options(options: type) -> Callable[[_Function], _Function]:
-    """Show the fields of a dataclass as keywords of a function that takes them as ``**options``.
+    """Show the fields of a dataclass as keywords of a function that takes them as `**options`.
 
-    ``help``, notebooks and editors then list each with its default and its description.
+    `help`, notebooks and editors then list each with its default and its description.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -204,7 +204,7 @@ def _lines(options: type) -> Iterator[str]:
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
-    """``int | None`` as ``(int, NoneType)``; ``list[str]`` stays whole."""
+    """`int | None` as `(int, NoneType)`; `list[str]` stays whole."""
     return (hint,) if get_origin(hint) is list else get_args(hint) or (hint,)
 
 

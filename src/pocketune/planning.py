@@ -61,7 +61,7 @@ def plan(
     Candidates whose predicted memory exceeds the budget are dropped. The others are ranked by their
     frozen features, and the most promising are tried on the photos in short runs, each a process
     that is held to the budget; the better half goes on to longer runs. With too little time for
-    runs, the ranking decides. Everything that is measured is kept in ``plan.json``, and a plan that
+    runs, the ranking decides. Everything that is measured is kept in `plan.json`, and a plan that
     was stopped goes on where it was.
 
     Example:
@@ -69,21 +69,21 @@ def plan(
         'blocks'
 
     Args:
-        photos: Labeled photos, as for ``train``.
-        out: Folder of the plan; by default ``runs/``, the name of the photos and ``.plan``.
+        photos: Labeled photos, as for `train`.
+        out: Folder of the plan; by default `runs/`, the name of the photos and `.plan`.
         settings: The settings of every run; its budget is the limit of memory.
-        time: Limit for planning and training together, such as ``10m`` or a number of seconds.
+        time: Limit for planning and training together, such as `10m` or a number of seconds.
             Planning takes at most 15 % of it, under a short limit at most 40 % or 30 seconds, and
             two minutes without a limit.
         kits: A folder of kits to choose from besides the bundled ones; by default the folder that
-            the environment variable ``POCKETUNE_KITS`` names. With networks to choose from, the
+            the environment variable `POCKETUNE_KITS` names. With networks to choose from, the
             bundled kits are left out.
         weights_dir: A folder of pretrained weights, whose networks are candidates too; by default
-            the cache of ``torch.hub``, if PyTorch is installed and weights are there.
+            the cache of `torch.hub`, if PyTorch is installed and weights are there.
         networks: Names of the networks to choose from; by default all that have weights.
         methods: Names of the methods to choose from; by default a few that differ in memory.
         say: Receives a line about each thing that happens.
-        options: Fields of :class:`TrainSettings`, which take precedence over ``settings``.
+        options: Fields of `TrainSettings`, which take precedence over `settings`.
 
     Raises:
         PocketuneError: Nothing fits, a limit contradicts another, or the photos or the kits cannot
@@ -190,7 +190,7 @@ def _drafts(
 
 
 def cached_weights() -> Path | None:
-    """The folder in which ``torch.hub`` keeps downloads, if PyTorch is installed and any are there.
+    """The folder in which `torch.hub` keeps downloads, if PyTorch is installed and any are there.
 
     PyTorch itself is not imported.
     """

@@ -4,12 +4,12 @@ Files travel between machines and get edited by hand. A reader that guesses turn
 field into a strange failure an hour later; this one names the field and stops. A dataclass
 describes its object completely: the reader follows the annotations of its fields.
 
-Annotations may be ``str`` (not empty), ``int`` (0 or more), :data:`Positive`, ``float`` (finite),
-a dataclass (an object of exactly its fields), ``tuple[T, ...]`` and ``tuple[T, T]`` (lists),
-``dict[str, T]`` (an object of any names), ``Literal[...]`` (one of these values), ``T | None`` (or
-null) and ``Any``. Every field is required, even one with a default. A dataclass with a class
-method ``variants`` stands for the classes that the method returns by name; the object's field
-``name`` selects one of them.
+Annotations may be `str` (not empty), `int` (0 or more), `Positive`, `float` (finite),
+a dataclass (an object of exactly its fields), `tuple[T, ...]` and `tuple[T, T]` (lists),
+`dict[str, T]` (an object of any names), `Literal[...]` (one of these values), `T | None` (or
+null) and `Any`. Every field is required, even one with a default. A dataclass with a class
+method `variants` stands for the classes that the method returns by name; the object's field
+`name` selects one of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def parse_object(text: bytes, where: str) -> dict[str, Any]:
 
     Args:
         text: The file's bytes.
-        where: The file's place for messages, such as ``kit/manifest.json``.
+        where: The file's place for messages, such as `kit/manifest.json`.
 
     Raises:
         FieldError: The text is not JSON in UTF-8, or not an object.
@@ -71,7 +71,7 @@ def read_object(kind: type[T], data: object, where: str) -> T:
 
 
 def read_versioned(kind: type[T], data: object, where: str, schema: int, remedy: str = "") -> T:
-    """The same for an object whose field ``schema`` is the version of its fields.
+    """The same for an object whose field `schema` is the version of its fields.
 
     Args:
         kind: The dataclass.
@@ -81,7 +81,7 @@ def read_versioned(kind: type[T], data: object, where: str, schema: int, remedy:
         remedy: What to do about another version.
 
     Raises:
-        FieldError: It is of another version; or see :func:`read_object`.
+        FieldError: It is of another version; or see `read_object`.
     """
     if isinstance(data, dict) and data.get("schema", schema) != schema:
         raise FieldError(
@@ -93,7 +93,7 @@ def read_versioned(kind: type[T], data: object, where: str, schema: int, remedy:
 
 @dataclass(frozen=True)
 class _Place:
-    """A value's file and its path in the file's object, such as ``parameters[0].name``."""
+    """A value's file and its path in the file's object, such as `parameters[0].name`."""
 
     file: str
     path: str = ""

@@ -48,7 +48,7 @@ def bundled(kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """``run("predict", ...)`` in this process and in its own folder."""
+    """`run("predict", ...)` in this process and in its own folder."""
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: CliRunner().invoke(app, [str(a) for a in arguments])
 
@@ -79,5 +79,5 @@ def run_command(
 
 @pytest.fixture
 def process(tmp_path: Path) -> Process:
-    """``process("predict", ...)`` in its own process and folder."""
+    """`process("predict", ...)` in its own process and folder."""
     return partial(run_command, tmp_path)

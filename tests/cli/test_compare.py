@@ -1,4 +1,4 @@
-"""``pocketune compare``: what its command line means."""
+"""`pocketune compare`: what its command line means."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from ..device.softmax_engine import write_photos
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """``asked(*arguments)``: the grid and the options that the library gets."""
+    """`asked(*arguments)`: the grid and the options that the library gets."""
     calls: list[tuple[Grid, Path, dict[str, Any]]] = []
 
     def called(grid: Grid, out: Path, **options: Any) -> Comparison:

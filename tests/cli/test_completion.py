@@ -23,7 +23,7 @@ def test_a_script_names_the_command_and_the_variable(shell: str) -> None:
 
 
 def test_a_zsh_that_has_not_loaded_its_completion_loads_it() -> None:
-    """As with a fresh .zshrc: without, ``compdef`` is an unknown command."""
+    """As with a fresh .zshrc: without, `compdef` is an unknown command."""
     tag, *script = completion_script(app, "zsh").splitlines()
     assert tag == "#compdef pocketune"  # only there does zsh look for it
     assert script.index(_ZSH_SETUP) < script.index("_pocketune_completion() {")

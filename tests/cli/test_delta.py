@@ -1,4 +1,4 @@
-"""``pocketune delta`` and ``predict --delta``."""
+"""`pocketune delta` and `predict --delta`."""
 
 import json
 from pathlib import Path

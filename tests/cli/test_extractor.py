@@ -1,4 +1,4 @@
-"""``pocketune adapt-extractor`` prints what was found, and refuses in a sentence."""
+"""`pocketune adapt-extractor` prints what was found, and refuses in a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pocketune kit forecast`` in this process, on the smallest networks."""
+"""`pocketune kit forecast` in this process, on the smallest networks."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""``pocketune kit build`` in this process, on the smallest networks."""
+"""`pocketune kit build` in this process, on the smallest networks."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""``pocketune plan``, and the plan that ``train`` makes."""
+"""`pocketune plan`, and the plan that `train` makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pocketune prepare``: what it prints, and how it fails."""
+"""`pocketune prepare`: what it prints, and how it fails."""
 
 import numpy as np
 import pytest

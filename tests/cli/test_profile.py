@@ -1,4 +1,4 @@
-"""``pocketune profile`` in this process, on the smallest networks."""
+"""`pocketune profile` in this process, on the smallest networks."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""``pocketune prune`` and the use of its file."""
+"""`pocketune prune` and the use of its file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""``pocketune studio`` with a page that is made for the tests."""
+"""`pocketune studio` with a page that is made for the tests."""
 
 from __future__ import annotations
 

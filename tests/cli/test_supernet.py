@@ -1,4 +1,4 @@
-"""``pocketune pretrain-supernet``."""
+"""`pocketune pretrain-supernet`."""
 
 from __future__ import annotations
 

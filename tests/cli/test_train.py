@@ -1,4 +1,4 @@
-"""``pocketune train`` in this process: its options and its output."""
+"""`pocketune train` in this process: its options and its output."""
 
 import re
 import shutil

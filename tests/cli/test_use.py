@@ -1,4 +1,4 @@
-"""``predict``, ``evaluate``, ``export`` and ``kit show`` in this process."""
+"""`predict`, `evaluate`, `export` and `kit show` in this process."""
 
 import csv
 import json

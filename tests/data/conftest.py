@@ -44,13 +44,13 @@ def segment(marker: int, content: bytes) -> bytes:
 
 @pytest.fixture(name="encoded")
 def encoded_fixture() -> Callable[..., bytes]:
-    """``encoded(image, kind, **options)``: the bytes of an image file."""
+    """`encoded(image, kind, **options)`: the bytes of an image file."""
     return encoded
 
 
 @pytest.fixture(name="noise")
 def noise_fixture() -> Callable[..., Image.Image]:
-    """``noise(seed, width, height)``: a random RGB image, its own for every seed."""
+    """`noise(seed, width, height)`: a random RGB image, its own for every seed."""
     return noise
 
 
@@ -72,7 +72,7 @@ def tree(tmp_path: Path) -> Callable[[Mapping[str, bytes | int | str]], Path]:
 
 @pytest.fixture
 def photos(tree) -> Callable[..., Path]:
-    """``photos(cats=5, dogs=7)``: class folders with so many images."""
+    """`photos(cats=5, dogs=7)`: class folders with so many images."""
 
     def write(**counts: int) -> Path:
         names = [f"{label}/{i:02}.png" for label, count in counts.items() for i in range(count)]
@@ -83,7 +83,7 @@ def photos(tree) -> Callable[..., Path]:
 
 @pytest.fixture
 def pack(tmp_path: Path) -> Callable[..., Path]:
-    """``pack(folder, prefix)``: a .zip of a folder's files."""
+    """`pack(folder, prefix)`: a .zip of a folder's files."""
 
     def write(folder: Path, prefix: str = "", method: int = zipfile.ZIP_DEFLATED) -> Path:
         path = tmp_path / "photos.zip"

@@ -39,7 +39,7 @@ CAT, DOG = (10, 3, [box(2, 2, 22, 18)]), (10, 1, [box(4, 4, 8, 8), box(10, 4, 14
 
 @pytest.fixture
 def set_of(tree):
-    """``set_of({"annotations.json": record(...)}, "a.png", ...)``: files of annotations, images."""
+    """`set_of({"annotations.json": record(...)}, "a.png", ...)`: files of annotations, images."""
 
     def write(files, *images):
         texts = {name: json.dumps(content) for name, content in files.items()}

@@ -33,7 +33,7 @@ def mask(*values: int, size: tuple[int, int] = (24, 20), mode: str = "L") -> Ima
 
 @pytest.fixture
 def masked(tree, encoded):
-    """``masked(a=mask(0, 1), ...)``: folders of images and masks; extra files by path."""
+    """`masked(a=mask(0, 1), ...)`: folders of images and masks; extra files by path."""
 
     def write(files=(), **masks):
         written = {f"images/{name}.png": seed for seed, name in enumerate(masks)}

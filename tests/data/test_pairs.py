@@ -21,7 +21,7 @@ refusal = partial(refusals.refusal, val_fraction=0)
 
 @pytest.fixture
 def pairs(tree, encoded):
-    """``pairs("images/a.png masks/a.png", ...)``: images and masks at these paths."""
+    """`pairs("images/a.png masks/a.png", ...)`: images and masks at these paths."""
     pixels = np.repeat(np.arange(24) % 2, 20).reshape(24, 20).T.astype(np.uint8)
     mask = encoded(Image.fromarray(pixels))
 

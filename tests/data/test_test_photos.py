@@ -1,4 +1,4 @@
-"""Photos under ``test``: seen by nobody who does not ask for them."""
+"""Photos under `test`: seen by nobody who does not ask for them."""
 
 import zipfile
 

@@ -80,7 +80,7 @@ class TestCenterBox:
 
     @given(size=st.integers(1, 512), longer=st.integers(0, 300))
     def test_equals_resizing_the_shorter_side_first(self, size, longer):
-        """At the size ``ceil(size / 0.875)`` nothing is scaled."""
+        """At the size `ceil(size / 0.875)` nothing is scaled."""
         side = math.ceil(size / 0.875)
         assert center_box(side, side + longer, size).width == pytest.approx(size)
 

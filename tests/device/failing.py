@@ -18,7 +18,7 @@ def interrupt(result: Result) -> Result:
 def at_call(
     number: int, action: Callable[[Any], Any], function: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """The same function, except that the result of one call goes through ``action``."""
+    """The same function, except that the result of one call goes through `action`."""
     calls = 0
 
     def call(*arguments: Any) -> Any:
@@ -33,5 +33,5 @@ def at_call(
 def failing(
     method: str, at: int, action: Callable[[Any], Any], engine: type = SoftmaxEngine
 ) -> type[Any]:
-    """An engine whose ``at``-th call of a method goes through ``action``."""
+    """An engine whose `at`-th call of a method goes through `action`."""
     return type("Failing", (engine,), {method: at_call(at, action, getattr(engine, method))})

@@ -1,7 +1,7 @@
 """A kit that predicts the class of each cell of 4 x 4 pixels from its mean color, and its engine.
 
-``logits = weight @ mean color + bias``, trained in numpy on the label in the corner of each cell.
-Its ``predict.onnx`` computes the same, so a run can be evaluated and used.
+`logits = weight @ mean color + bias`, trained in numpy on the label in the corner of each cell.
+Its `predict.onnx` computes the same, so a run can be evaluated and used.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ COLORS = {"blue": (40, 60, 190), "green": (50, 180, 60), "red": (200, 50, 40)}
 
 
 class SoftmaxEngine:
-    """``logits = (pooled pixels - running mean) @ weight.T + bias``, with dropout."""
+    """`logits = (pooled pixels - running mean) @ weight.T + bias`, with dropout."""
 
     runtime = "numpy"
 
@@ -110,7 +110,7 @@ def write_softmax_kit(
     batch: int = BATCH,
     frozen: bool = False,
 ) -> Kit:
-    """A kit for :class:`SoftmaxEngine`, or if something is frozen for :class:`FrozenEngine`.
+    """A kit for `SoftmaxEngine`, or if something is frozen for `FrozenEngine`.
 
     Its graphs are placeholders that nothing opens.
     """

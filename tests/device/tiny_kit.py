@@ -1,7 +1,7 @@
 """A kit small enough to be read at a glance, with gradients written by hand.
 
 The network is a frozen layer, a running mean taken off, dropout, a linear classifier and a
-temperature: ``logits = scale * ((relu(pixels @ frozen) - mean) * mask @ weight.T + bias)``.
+temperature: `logits = scale * ((relu(pixels @ frozen) - mean) * mask @ weight.T + bias)`.
 """
 
 from collections.abc import Iterable

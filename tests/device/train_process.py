@@ -1,4 +1,4 @@
-"""A run in its own process, to be killed: ``train_process.py KIT PHOTOS RUN``.
+"""A run in its own process, to be killed: `train_process.py KIT PHOTOS RUN`.
 
 It keeps features if the kit has a frozen part.
 """

@@ -1,6 +1,6 @@
 """Damaged files of strangers give what they hold, or one sentence; never another exception.
 
-Each reader gets 40 files here, and as many as ``POCKETUNE_FUZZ=100000 pytest tests/fuzz`` says. A
+Each reader gets 40 files here, and as many as `POCKETUNE_FUZZ=100000 pytest tests/fuzz` says. A
 file that fails is printed in its smallest form.
 """
 

@@ -101,7 +101,7 @@ class EdgeResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """``mobilenetv2_100``, in any width that our own network has too."""
+    """`mobilenetv2_100`, in any width that our own network has too."""
 
     STAGES = ((6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2))
 
@@ -142,7 +142,7 @@ class ConvBnAct(nn.Module):
 
 
 class MobileNetV3(nn.Module):
-    """``mobilenetv3_small_100``: the hidden layer of its classifier is a convolution."""
+    """`mobilenetv3_small_100`: the hidden layer of its classifier is a convolution."""
 
     ROWS = (  # middle, channels, kernel, stride, squeezed, hard swish
         (72, 24, 3, 2, 0, False),
@@ -215,7 +215,7 @@ class Bottleneck(nn.Module):
 
 
 class SEResNet(nn.Module):
-    """As ``seresnet50d``: a stem of three convolutions, and pooling in the shortcuts."""
+    """As `seresnet50d`: a stem of three convolutions, and pooling in the shortcuts."""
 
     def __init__(self, classes=10):
         super().__init__()
@@ -237,7 +237,7 @@ class SEResNet(nn.Module):
 
 
 def pooling_network(classes=3):
-    """Its blocks stride by pooling, as with timm's ``aa_layer``, and its stem does not pad."""
+    """Its blocks stride by pooling, as with timm's `aa_layer`, and its stem does not pad."""
     block = InvertedResidual(8, 24, 16)
     block.aa = nn.AvgPool2d(2)
     last = InvertedResidual(16, 48, 16, stride=2)

@@ -45,7 +45,7 @@ class Facts:
 
 @dataclass
 class FakeSource:
-    """Candidates with known facts; dies before the call number ``dies``.
+    """Candidates with known facts; dies before the call number `dies`.
 
     Attributes:
         drafted: Whether their kits have to be built.

@@ -48,10 +48,10 @@ class Case:
     """The graphs of a kit with one set of inputs.
 
     Attributes:
-        name: one of `NAMES`.
-        models: the graphs by name.
-        feeds: the inputs of each graph.
-        expected: its outputs, by name.
+        name: One of `NAMES`.
+        models: The graphs by name.
+        feeds: The inputs of each graph.
+        expected: Its outputs, by name.
     """
 
     name: str

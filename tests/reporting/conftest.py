@@ -33,7 +33,7 @@ def write_photos(folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of the bundled kit; its photos are beside it in ``photos``."""
+    """The folder of a run of the bundled kit; its photos are beside it in `photos`."""
     if sys.platform == "win32":
         pytest.skip("files cannot have such names there")
     folder = tmp_path_factory.mktemp("report")

@@ -7,7 +7,7 @@ LOADING = {"src", "href", "srcset", "action", "data", "poster", "background", "x
 
 
 class Reader(HTMLParser):
-    """Collects elements, addresses and text; ``unclosed`` is empty for a whole page."""
+    """Collects elements, addresses and text; `unclosed` is empty for a whole page."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -20,7 +20,7 @@ PAGE = {
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as ``make studio`` writes it."""
+    """A folder as `make studio` writes it."""
     folder = tmp_path_factory.mktemp("studio") / "site"
     for name, data in {**PAGE, ".DS_Store": b"no part of it"}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

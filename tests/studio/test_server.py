@@ -29,7 +29,7 @@ def server(site: Site) -> Iterator[StudioServer]:
 
 @pytest.fixture
 def ask(server: StudioServer) -> Iterator[Ask]:
-    """``ask("/page.js")`` with the cookie; ``headers`` replace its headers."""
+    """`ask("/page.js")` with the cookie; `headers` replace its headers."""
     connection = http.client.HTTPConnection(LOOPBACK, server.server_port, timeout=10)
 
     def asked(path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:

@@ -147,7 +147,7 @@ def test_synchronized_norms_are_frozen_as_others() -> None:
 
 
 class NormAct(nn.SyncBatchNorm):
-    """As timm's ``SyncBatchNormAct``."""
+    """As timm's `SyncBatchNormAct`."""
 
 
 def test_synchronized_norms_that_do_more_are_refused_by_name() -> None:

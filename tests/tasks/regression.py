@@ -24,7 +24,7 @@ from pocketune.tasks.results import Values, reasons
 @register_task
 @dataclass(frozen=True)
 class Regression(Task):
-    """How large are the quantities that an image shows? ``classes`` are their names."""
+    """How large are the quantities that an image shows? `classes` are their names."""
 
     name = "regression"
     noun = "quantities"

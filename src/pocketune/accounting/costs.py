@@ -21,8 +21,8 @@ class Flops:
         forward: FLOPs of the forward pass and the loss.
         backward: FLOPs of the backward pass.
         optimizer: FLOPs of the optimizer.
-        forward_macs: multiply-accumulates among those of the forward pass.
-        backward_macs: multiply-accumulates among those of the backward pass.
+        forward_macs: Multiply-accumulates among those of the forward pass.
+        backward_macs: Multiply-accumulates among those of the backward pass.
     """
 
     forward: int = 0
@@ -49,18 +49,18 @@ class LayerCost:
     attributes.
 
     Attributes:
-        name: module path; `loss`, or "" for what the network itself computes.
-        kind: class of the module.
-        block: path of its block, or of the layer itself outside blocks; None if a paper leaves it
+        name: Module path; `loss`, or "" for what the network itself computes.
+        kind: Class of the module.
+        block: Path of its block, or of the layer itself outside blocks; None if a paper leaves it
             out of its blocks.
-        parameter_bytes: bytes of its parameters and buffers.
-        trained_bytes: bytes of its trained parameters.
-        kept_bytes: bytes that it keeps for the backward pass. A tensor that several layers keep
+        parameter_bytes: Bytes of its parameters and buffers.
+        trained_bytes: Bytes of its trained parameters.
+        kept_bytes: Bytes that it keeps for the backward pass. A tensor that several layers keep
             counts for the first of them.
-        cumulative_kept_bytes: the same, including all layers that ran before it.
-        temporary_bytes: most temporaries, residuals and workspace while it runs, in either pass.
-        peak_bytes: most memory of the whole step while it runs, in either pass.
-        flops: its FLOPs, those of the optimizer for its parameters included.
+        cumulative_kept_bytes: The same, including all layers that ran before it.
+        temporary_bytes: Most temporaries, residuals and workspace while it runs, in either pass.
+        peak_bytes: Most memory of the whole step while it runs, in either pass.
+        flops: Its FLOPs, those of the optimizer for its parameters included.
     """
 
     name: str
@@ -101,9 +101,9 @@ def layer_costs(
     Layers that do not run and hold parameters for others come last.
 
     Args:
-        step: the recorded step.
-        snapshots: its timeline.
-        network: the network that made it.
+        step: The recorded step.
+        snapshots: Its timeline.
+        network: The network that made it.
         flops_an_element: FLOPs of the optimizer for each trained element.
     """
     modules = dict(network.named_modules())

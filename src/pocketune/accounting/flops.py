@@ -58,7 +58,7 @@ def register_flops(*operators: str) -> Callable[[Rule], Rule]:
     ...     return OperatorFlops(2 * result.numel(), 0)
 
     Raises:
-        ValueError: if one of them has a rule already.
+        ValueError: If one of them has a rule already.
     """
 
     def register(rule: Rule) -> Rule:
@@ -74,12 +74,12 @@ def operator_flops(func: Any, args: tuple[Any, ...], result: Any) -> OperatorFlo
     """FLOPs of one call.
 
     Args:
-        func: the operator (`torch._ops.OpOverload`).
-        args: its positional arguments.
-        result: its return value.
+        func: The operator (`torch._ops.OpOverload`).
+        args: Its positional arguments.
+        result: Its return value.
 
     Raises:
-        PocketuneError: the operator has no rule.
+        PocketuneError: The operator has no rule.
     """
     name = f"{func.namespace}.{func._schema.name.split('::')[1]}"
     rule = _rules.get(name) or _rules.get(name.removesuffix("_"))  # x.add_() is x.add()

@@ -31,11 +31,11 @@ def save_figure(report: Report, path: Path) -> None:
     """Draw temporary, cumulative and peak memory by block, and the step from start to end.
 
     Args:
-        report: what to draw.
-        path: the file to write; its ending chooses the format.
+        report: What to draw.
+        path: The file to write; its ending chooses the format.
 
     Raises:
-        PocketuneError: the ending is not one of `FORMATS`, matplotlib is missing, or the file
+        PocketuneError: The ending is not one of `FORMATS`, matplotlib is missing, or the file
             cannot be written.
     """
     if path.suffix.lower() not in FORMATS:
@@ -78,12 +78,12 @@ def draw_blocks(
     """The figure of the pruned Rep-Net paper: what a block needs, and what is kept already.
 
     Args:
-        axes: of matplotlib.
-        title: written above.
-        names: of the blocks.
-        temporary: bytes that each block needs while it runs.
-        kept: bytes that are kept for the backward pass when it is done.
-        peaks: the most bytes that are held at once meanwhile.
+        axes: Of matplotlib.
+        title: Written above.
+        names: Of the blocks.
+        temporary: Bytes that each block needs while it runs.
+        kept: Bytes that are kept for the backward pass when it is done.
+        peaks: The most bytes that are held at once meanwhile.
     """
     places = range(len(names))
     bars = (("temporary", "#f4a261", temporary), ("kept so far", "#2a9d8f", kept))

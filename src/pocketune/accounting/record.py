@@ -32,13 +32,13 @@ class Operation:
 
     Attributes:
         phase: `forward` or `backward`.
-        module: path of the innermost module that ran it, or whose gradient it computes.
-        operator: its name in PyTorch, for example `aten.convolution.default`.
-        touched: storages that it read or wrote.
-        made: storages that it allocated, with their bytes.
-        workspace: bytes that its kernel allocates for itself while it runs.
-        flops: floating-point operations.
-        macs: multiply-accumulates of convolutions and matrix products.
+        module: Path of the innermost module that ran it, or whose gradient it computes.
+        operator: Its name in PyTorch, for example `aten.convolution.default`.
+        touched: Storages that it read or wrote.
+        made: Storages that it allocated, with their bytes.
+        workspace: Bytes that its kernel allocates for itself while it runs.
+        flops: Floating-point operations.
+        macs: Multiply-accumulates of convolutions and matrix products.
     """
 
     phase: str
@@ -69,8 +69,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     the forward operator ran, found by the sequence numbers of the autograd nodes.
 
     Attributes:
-        events: operators and freed storages, in order.
-        phase: the phase of the operators that run now.
+        events: Operators and freed storages, in order.
+        phase: The phase of the operators that run now.
     """
 
     def __init__(self) -> None:

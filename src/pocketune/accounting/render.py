@@ -50,11 +50,11 @@ def draw_step(
     """Categories and total, the course of the step, and its costs.
 
     Args:
-        title: of the first table.
-        timeline: the memory at each operator.
-        costs: the rows of the second table.
-        by: what a row is, `block` or `layer`.
-        worst_block: path of the block that holds the peak.
+        title: Of the first table.
+        timeline: The memory at each operator.
+        costs: The rows of the second table.
+        by: What a row is, `block` or `layer`.
+        worst_block: Path of the block that holds the peak.
     """
     return Group(
         _categories(title, timeline),

@@ -36,13 +36,13 @@ class Report:
     """Memory and FLOPs of one training step of a PyTorch module; `print` it to see a table.
 
     Attributes:
-        network: its name; its class if it is not one of ours.
-        batch: images of the step.
-        size: side of the images in pixels.
-        optimizer: name of the optimizer.
-        timeline: the memory at each operator, in order; the optimizer is the last one.
-        layers: costs by layer, in the order in which they first run.
-        blocks: costs by block, likewise.
+        network: Its name; its class if it is not one of ours.
+        batch: Images of the step.
+        size: Side of the images in pixels.
+        optimizer: Name of the optimizer.
+        timeline: The memory at each operator, in order; the optimizer is the last one.
+        layers: Costs by layer, in the order in which they first run.
+        blocks: Costs by block, likewise.
     """
 
     network: str
@@ -143,20 +143,20 @@ def account(
     `pocketune.device.memory.estimate` predicts that of a kit.
 
     Args:
-        network: any module that takes images (N, `channels`, `size`, `size`), as
+        network: Any module that takes images (N, `channels`, `size`, `size`), as
             `pocketune.adapt` returns it or any other; it stays unchanged.
-        batch: images of a step.
-        size: side of the images in pixels.
-        optimizer: one of `OPTIMIZERS`.
-        channels: channels of the images.
-        task: the task whose loss the step computes; by default classification, for a network that
+        batch: Images of a step.
+        size: Side of the images in pixels.
+        optimizer: One of `OPTIMIZERS`.
+        channels: Channels of the images.
+        task: The task whose loss the step computes; by default classification, for a network that
             returns class scores (N, classes), and segmentation for one of `create_network` that
             classifies pixels.
-        loss: a loss instead of the task's: a function of the network's output that returns a
+        loss: A loss instead of the task's: a function of the network's output that returns a
             scalar.
 
     Raises:
-        PocketuneError: an argument is out of range; nothing is trained; the network returns no
+        PocketuneError: An argument is out of range; nothing is trained; the network returns no
             class scores and there is neither a task nor a loss; it cannot take such images, is
             lazy, decides by the values of a tensor, or has an operator without rules, which is
             named with its layer.

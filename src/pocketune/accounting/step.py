@@ -37,10 +37,10 @@ class Step:
     """A recorded training step.
 
     Attributes:
-        events: operators and freed storages, in order.
-        given: bytes of the storages of images and labels.
-        roles: what each storage is for, unless it is a temporary.
-        kept: bytes that each layer keeps for the backward pass, by its path. A storage that two
+        events: Operators and freed storages, in order.
+        given: Bytes of the storages of images and labels.
+        roles: What each storage is for, unless it is a temporary.
+        kept: Bytes that each layer keeps for the backward pass, by its path. A storage that two
             layers keep counts for the first of them.
     """
 
@@ -62,7 +62,7 @@ def record_step(
     """Run forward, loss and backward on tensors without values; see `account`.
 
     Raises:
-        PocketuneError: the network cannot take these images, is lazy, decides by the values of a
+        PocketuneError: The network cannot take these images, is lazy, decides by the values of a
             tensor, or has an unknown operator; its loss is not known.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -89,7 +89,7 @@ def fake_copy(network: nn.Module, mode: FakeTensorMode) -> nn.Module:
     `meta` included.
 
     Raises:
-        PocketuneError: a module is lazy: its shapes are not known yet.
+        PocketuneError: A module is lazy: its shapes are not known yet.
     """
     copies: dict[int, object] = {}  # the memo of `copy.deepcopy`
     with mode:

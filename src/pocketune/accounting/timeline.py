@@ -22,17 +22,17 @@ class Memory:
     """Bytes by purpose. Every byte is counted once.
 
     Attributes:
-        trained_parameters: parameters that are trained.
-        frozen_parameters: all others, and buffers other than statistics, such as int8 weights.
-        statistics: running statistics of norms, and their counters.
-        optimizer: state of the optimizer for the trained parameters.
-        images: the batch of images and its labels.
-        kept: tensors that layers keep for the backward pass; images that are kept count here.
-        residual: outputs of earlier layers that wait while others run in the forward pass: for a
+        trained_parameters: Parameters that are trained.
+        frozen_parameters: All others, and buffers other than statistics, such as int8 weights.
+        statistics: Running statistics of norms, and their counters.
+        optimizer: State of the optimizer for the trained parameters.
+        images: The batch of images and its labels.
+        kept: Tensors that layers keep for the backward pass; images that are kept count here.
+        residual: Outputs of earlier layers that wait while others run in the forward pass: for a
             residual connection, or because the code that called the layer still holds them.
-        temporaries: other activations, and their gradients in the backward pass.
-        workspace: what kernels allocate for themselves.
-        gradients: gradients of parameters.
+        temporaries: Other activations, and their gradients in the backward pass.
+        workspace: What kernels allocate for themselves.
+        gradients: Gradients of parameters.
     """
 
     trained_parameters: int = 0
@@ -62,9 +62,9 @@ class Snapshot:
 
     Attributes:
         phase: `forward`, `backward` or `optimizer`.
-        layer: path of the innermost module that runs it, `loss`, or "" for the network itself.
-        operator: its name in PyTorch.
-        memory: the storages that are alive.
+        layer: Path of the innermost module that runs it, `loss`, or "" for the network itself.
+        operator: Its name in PyTorch.
+        memory: The storages that are alive.
     """
 
     phase: str
@@ -90,10 +90,10 @@ def timeline(
     """The memory at each operator.
 
     Args:
-        events: what the step did, in order.
-        roles: by storage; a storage without a role is a temporary.
-        resident: memory that is held all the time.
-        given: bytes of storages that exist before the first event.
+        events: What the step did, in order.
+        roles: By storage; a storage without a role is a temporary.
+        resident: Memory that is held all the time.
+        given: Bytes of storages that exist before the first event.
     """
     sizes = dict(given)
     live = {role.value: 0 for role in Role}

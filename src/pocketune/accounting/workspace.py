@@ -43,9 +43,9 @@ def workspace_bytes(func: Any, args: tuple[Any, ...], result: Any) -> int:
     """Bytes that the kernel of one operator allocates while it runs.
 
     Args:
-        func: the operator (`torch._ops.OpOverload`).
-        args: its positional arguments.
-        result: its return value.
+        func: The operator (`torch._ops.OpOverload`).
+        args: Its positional arguments.
+        result: Its return value.
     """
     if func is torch.ops.aten.convolution.default:
         return _forward(args[0], args[1], result)

@@ -1,6 +1,6 @@
-"""``pocketune``: all commands under one name.
+"""`pocketune`: all commands under one name.
 
-A command imports what it needs when it runs, because the memory of ``train`` is measured. Click
+A command imports what it needs when it runs, because the memory of `train` is measured. Click
 takes 1.1 MB in addition to what training imports anyway; rich is imported only for help and usage
 errors.
 """
@@ -231,7 +231,7 @@ class _Notes(logging.Handler):
 
 
 def _flush() -> None:
-    """Write the rest of the output, unless nobody reads it (``pocketune methods | head``)."""
+    """Write the rest of the output, unless nobody reads it (`pocketune methods | head`)."""
     try:
         sys.stdout.flush()
     except OSError:

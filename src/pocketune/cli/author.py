@@ -1,4 +1,4 @@
-"""The author half, for commands that need it. ``train`` runs it in a separate process."""
+"""The author half, for commands that need it. `train` runs it in a separate process."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def wait_asleep() -> None:
 def built_kit(
     network: str, options: Mapping[str, object], run: Path
 ) -> Iterator[tuple[Path, Path]]:
-    """Build a temporary kit with ``pocketune kit build``; it is removed when the context ends.
+    """Build a temporary kit with `pocketune kit build`; it is removed when the context ends.
 
     The kit is built in another process, because PyTorch would stay in the memory of this one, which
     the budget limits.
 
     Args:
         network: The network's name.
-        options: Other options of ``kit build``. None stands for the default; a list repeats the
+        options: Other options of `kit build`. None stands for the default; a list repeats the
             option; True sets a flag.
         run: The run folder that will copy the kit; the kit is kept next to it.
 
     Yields:
-        The kit, and all values of its network as a ``.safetensors`` file.
+        The kit, and all values of its network as a `.safetensors` file.
 
     Raises:
         PocketuneError: The kit cannot be written.
@@ -91,11 +91,11 @@ def parse_method(
     """One method, or the sum of several.
 
     Args:
-        method: The name of a method, or several names with ``+`` between them.
-        blocks: Short for the option ``blocks=...``.
-        method_option: ``NAME=VALUE`` for each option. In a sum, an option applies to all methods
+        method: The name of a method, or several names with `+` between them.
+        blocks: Short for the option `blocks=...`.
+        method_option: `NAME=VALUE` for each option. In a sum, an option applies to all methods
             that have it.
-        step: ``batch`` and ``size`` of the images, for methods that measure with them.
+        step: `batch` and `size` of the images, for methods that measure with them.
 
     Raises:
         PocketuneError: There is no such method, or no method has such an option.
@@ -110,7 +110,7 @@ def parse_method(
 
 
 def parse_options(texts: Iterable[str] | None) -> dict[str, Any]:
-    """Options of methods from ``NAME=VALUE``.
+    """Options of methods from `NAME=VALUE`.
 
     Raises:
         PocketuneError: A text is not of this form.
@@ -121,8 +121,8 @@ def parse_options(texts: Iterable[str] | None) -> dict[str, Any]:
 def _parse_option(text: str) -> tuple[str, Any]:
     """The name and value of an option: a number, a boolean, a word, words or numbers by name.
 
-    Examples are ``blocks=3``, ``signed=false``, ``norm=shift``, ``layers=stem.0,fusion.0`` and
-    ``patch=stem.0:2,fusion.0:4``. A list of one word ends with a comma.
+    Examples are `blocks=3`, `signed=false`, `norm=shift`, `layers=stem.0,fusion.0` and
+    `patch=stem.0:2,fusion.0:4`. A list of one word ends with a comma.
     """
     name, equals, value = text.partition("=")
     if not (name and equals and value.strip(",")):
@@ -137,6 +137,6 @@ def _parse_option(text: str) -> tuple[str, Any]:
 
 
 def _numbered(text: str) -> tuple[str, Any]:
-    """A layer and its number, from ``NAME:NUMBER``."""
+    """A layer and its number, from `NAME:NUMBER`."""
     name, _, number = text.rpartition(":")
     return name, int(number) if number.isdecimal() else number

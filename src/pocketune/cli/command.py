@@ -114,7 +114,7 @@ class Group(click.Group):
     Args:
         name: The group's name.
         help: The group's description.
-        panels: For each panel's title, the place ``module:name`` of each command by name.
+        panels: For each panel's title, the place `module:name` of each command by name.
         examples: Command lines at the end of the help.
         params: Options of the group itself.
     """

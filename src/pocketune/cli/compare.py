@@ -1,4 +1,4 @@
-"""``pocketune compare``."""
+"""`pocketune compare`."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def install_completion(script: str, shell: str) -> Path:
 
 
 def users_shell() -> str:
-    """The name of the user's shell, such as ``bash``."""
+    """The name of the user's shell, such as `bash`."""
     return Path(os.environ.get("SHELL", "bash")).name
 
 

@@ -1,4 +1,4 @@
-"""The time limit of ``pocketune train``, and the plan that it makes first."""
+"""The time limit of `pocketune train`, and the plan that it makes first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Deadline:
     """When a command has to end.
 
     Attributes:
-        end: In seconds of ``time.monotonic``; None for never.
+        end: In seconds of `time.monotonic`; None for never.
     """
 
     end: float | None
@@ -50,10 +50,10 @@ def planned(
     settings: TrainSettings,
     choice: ChoiceOptions,
 ) -> tuple[Path, TrainSettings]:
-    """Make a plan with ``pocketune plan``: the kit to train, and the settings of the run.
+    """Make a plan with `pocketune plan`: the kit to train, and the settings of the run.
 
     It is made in another process, because what it imports would stay in the memory of this one,
-    which the budget limits. The plan is kept beside the run ``out``; by default, it is the plan of
+    which the budget limits. The plan is kept beside the run `out`; by default, it is the plan of
     the photos, which is made once for all of their runs.
 
     Raises:

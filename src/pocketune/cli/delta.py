@@ -1,4 +1,4 @@
-"""``pocketune delta save``, ``delta show`` and ``delta apply``."""
+"""`pocketune delta save`, `delta show` and `delta apply`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pocketune adapt-extractor``."""
+"""`pocketune adapt-extractor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pocketune kit forecast``."""
+"""`pocketune kit forecast`."""
 
 from __future__ import annotations
 

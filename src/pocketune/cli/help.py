@@ -83,7 +83,7 @@ def _draw(*parts: RenderableType) -> str:
 
 
 def _usage(context: click.Context) -> Text:
-    """``Usage: pocketune train [OPTIONS] [PHOTOS]``."""
+    """`Usage: pocketune train [OPTIONS] [PHOTOS]`."""
     pieces = ["[OPTIONS]"]
     for parameter in context.command.params:
         if isinstance(parameter, click.Argument):

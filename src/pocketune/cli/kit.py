@@ -1,4 +1,4 @@
-"""``pocketune kit build``, ``kit check`` and ``kit show``."""
+"""`pocketune kit build`, `kit check` and `kit show`."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def first_names(classes: Sequence[str]) -> str:
 
 
 def described(values: dict[str, Any]) -> str:
-    """``{"name": "blocks", "blocks": 3}`` as ``blocks, blocks 3``; of a sum, each with its own."""
+    """`{"name": "blocks", "blocks": 3}` as `blocks, blocks 3`; of a sum, each with its own."""
     from pocketune.kit.manifest import terms_of
 
     if len(terms := terms_of(values)) > 1:

@@ -1,4 +1,4 @@
-"""``pocketune networks`` and ``methods``."""
+"""`pocketune networks` and `methods`."""
 
 from pocketune.cli.command import command
 from pocketune.errors import author_half

@@ -45,7 +45,7 @@ class ModelArgument:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskReading:
-    """How the values of masks are read; ``train`` has these options as settings of a run."""
+    """How the values of masks are read; `train` has these options as settings of a run."""
 
     ignore: str | None = option(
         "Values or names of classes in masks that do not count; see [bold]train[/bold].",
@@ -77,7 +77,7 @@ class JsonOption:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkOptions:
-    """Options of ``create_network`` other than the name."""
+    """Options of `create_network` other than the name."""
 
     width: float = of_network("Width multiplier.", default=1.0, metavar="FACTOR")
     weights: str | Path | None = option(
@@ -121,7 +121,7 @@ class ImageOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeOptions:
-    """Options of ``create_network`` for where a network ends, and what classifies pixels."""
+    """Options of `create_network` for where a network ends, and what classifies pixels."""
 
     first_blocks: int | None = of_network(
         "Keep so many blocks and classify their features, for less memory and time; wide networks "
@@ -155,7 +155,7 @@ class ShapeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodOptions:
-    """Arguments of ``parse_method``."""
+    """Arguments of `parse_method`."""
 
     method: str = of_method(
         "Fine-tuning method: see [bold]pocketune methods[/bold]. Combine several as a+b.",
@@ -193,7 +193,7 @@ class StepOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class KitStepOptions(StepOptions):
-    """The properties of a step that a kit fixes: arguments of ``build_kit``."""
+    """The properties of a step that a kit fixes: arguments of `build_kit`."""
 
     label_smoothing: float = of_method(
         "Amount of label smoothing.", default=0.0, metavar="FRACTION"
@@ -213,7 +213,7 @@ def written(path: Path) -> str:
 
 
 def shown_name(each: OptionField) -> str:
-    """The name on the command line, such as ``--val-fraction`` or, for an argument, ``PHOTOS``."""
+    """The name on the command line, such as `--val-fraction` or, for an argument, `PHOTOS`."""
     if isinstance(each.option, Argument):
         return each.option.metavar or each.name.upper()
     return flag(each.name)

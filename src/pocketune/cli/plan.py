@@ -1,4 +1,4 @@
-"""``pocketune plan``."""
+"""`pocketune plan`."""
 
 from __future__ import annotations
 

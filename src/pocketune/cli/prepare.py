@@ -1,4 +1,4 @@
-"""``pocketune prepare``."""
+"""`pocketune prepare`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pocketune profile``."""
+"""`pocketune profile`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pocketune prune``."""
+"""`pocketune prune`."""
 
 from __future__ import annotations
 

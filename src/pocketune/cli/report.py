@@ -1,4 +1,4 @@
-"""``pocketune report``."""
+"""`pocketune report`."""
 
 from __future__ import annotations
 

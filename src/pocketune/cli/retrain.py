@@ -1,4 +1,4 @@
-"""``pocketune retrain``."""
+"""`pocketune retrain`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pocketune studio``."""
+"""`pocketune studio`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pocketune pretrain-supernet``."""
+"""`pocketune pretrain-supernet`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PretrainOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceOptions:
-    """Options of ``Space`` other than those of all networks."""
+    """Options of `Space` other than those of all networks."""
 
     channels: str = _of_space(
         "Channels of the stages: those of ProxylessNAS, as in TinyTL's paper, or those of "
@@ -72,7 +72,7 @@ class SpaceOptions:
     )
 
     def values(self) -> dict[str, Any]:
-        """The arguments of ``Space``."""
+        """The arguments of `Space`."""
         names = ("sizes", "depths", "kernels", "expansions")
         listed = {name: _numbers(name, getattr(self, name)) for name in names}
         return {**listed, "first": self.first, **(MODULES if self.lite_residual else {})}
@@ -188,7 +188,7 @@ def _around_weights(space: SpaceOptions, network: NetworkOptions, photos: ImageD
 
 
 def _numbers(name: str, text: str) -> tuple[int, ...]:
-    """The numbers of an option such as ``--sizes 64,96``."""
+    """The numbers of an option such as `--sizes 64,96`."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and int(word) for word in words):
         raise PocketuneError(

@@ -1,4 +1,4 @@
-"""``pocketune tables``."""
+"""`pocketune tables`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pocketune train``."""
+"""`pocketune train`."""
 
 from __future__ import annotations
 

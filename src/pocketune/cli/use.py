@@ -1,4 +1,4 @@
-"""``pocketune predict``, ``evaluate``, ``export`` and ``demo``."""
+"""`pocketune predict`, `evaluate`, `export` and `demo`."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ class BuildJob:
         val_fraction: Fraction of these for validation, as in the runs.
         ignore: Values of masks that do not count, as in the runs.
         class_names: Names of the values of masks, as in the runs.
-        method: Name of the method, or of several with ``+``.
+        method: Name of the method, or of several with `+`.
         method_options: Its options.
-        build: Other arguments of ``build_kit``.
+        build: Other arguments of `build_kit`.
     """
 
     out: str

@@ -31,7 +31,7 @@ class Cell:
         method: Name of the method.
         seed: The seed of the run.
         key: Hash of everything that the result depends on.
-        part: The photos that the score is of: ``test``, or ``validation`` for a set without test
+        part: The photos that the score is of: `test`, or `validation` for a set without test
             photos, on which the best step was chosen.
         images: Number of these photos; 0 if the run failed.
         score: Value of the task's metric on these photos; None if the run failed.
@@ -86,7 +86,7 @@ class Cell:
 
     @classmethod
     def from_dict(cls, data: object, where: str) -> Cell:
-        """A cell from the object of :meth:`to_dict`; ``where`` is its place, for messages.
+        """A cell from the object of `to_dict`; `where` is its place, for messages.
 
         Raises:
             FieldError: A field is missing, unknown or of the wrong type.

@@ -31,9 +31,9 @@ class PhotoSet:
     """A set of labeled photos.
 
     Attributes:
-        photos: A folder, a CSV or a .zip; see ``pocketune.train``.
+        photos: A folder, a CSV or a .zip; see `pocketune.train`.
         name: Its name in the tables; by default that of the folder or file.
-        settings: Settings of ``pocketune.train`` for this set.
+        settings: Settings of `pocketune.train` for this set.
     """
 
     photos: str
@@ -48,12 +48,12 @@ class PhotoSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A network; see ``pocketune.create_network``.
+    """A network; see `pocketune.create_network`.
 
     Attributes:
         network: Its name.
         name: Its name in the tables.
-        weights: A file of weights, or ``imagenet``; None for random ones.
+        weights: A file of weights, or `imagenet`; None for random ones.
         width: Width multiplier.
         padding: Padding of strided convolutions.
         backbone: Backbone of a network that classifies pixels; None for the published one.
@@ -64,7 +64,7 @@ class Network:
         standardized: Whether kernels are standardized; None follows the weights.
         size: Height and width of the images.
         batch: Images in a step.
-        settings: Settings of ``pocketune.train`` for this network.
+        settings: Settings of `pocketune.train` for this network.
     """
 
     network: str
@@ -94,16 +94,16 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodChoice:
-    """A method, or the sum of several; see ``pocketune.create_method``.
+    """A method, or the sum of several; see `pocketune.create_method`.
 
     Attributes:
-        method: Its name, such as ``blocks`` or ``blocks+signed``.
+        method: Its name, such as `blocks` or `blocks+signed`.
         name: Its name in the tables.
         options: Its options by name.
         frozen_bits: Bits of the frozen layers, 8 or 32; None for the method's own choice.
         label_smoothing: Amount of label smoothing.
         loss_stride: Rows and columns of masks between those that the loss is taken at.
-        settings: Settings of ``pocketune.train`` for this method.
+        settings: Settings of `pocketune.train` for this method.
     """
 
     method: str
@@ -128,7 +128,7 @@ class KitChoice:
     Attributes:
         kit: A folder, a .zip or the name of a bundled kit.
         name: Its name in the tables.
-        settings: Settings of ``pocketune.train`` for this kit.
+        settings: Settings of `pocketune.train` for this kit.
     """
 
     kit: str
@@ -154,7 +154,7 @@ class Grid:
         methods: The methods that each network is trained with.
         kits: Finished kits.
         seeds: The seeds of each row.
-        settings: Settings of ``pocketune.train`` for all runs.
+        settings: Settings of `pocketune.train` for all runs.
         rates: Learning rates to choose from, for each set, model and method.
         head_rates: Learning rates of the classifier to choose from.
 
@@ -194,7 +194,7 @@ class Grid:
         """A grid from plain values, as a TOML file holds them.
 
         A name alone stands for a photo set, network, method or kit without further fields; a number
-        of ``seeds`` for the first ones.
+        of `seeds` for the first ones.
 
         Raises:
             PocketuneError: A field is unknown, missing or of the wrong type.
@@ -225,7 +225,7 @@ class Grid:
         return cls.from_dict(data, str(path)).below(path.parent)
 
     def below(self, folder: Path) -> Grid:
-        """The same grid with the relative paths that exist below ``folder`` found there."""
+        """The same grid with the relative paths that exist below `folder` found there."""
 
         def found(path: str) -> str:
             return str(folder / path) if (folder / path).exists() else path
@@ -290,7 +290,7 @@ def _check_complete(grid: Grid) -> None:
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Check settings of ``pocketune.train``.
+    """Check settings of `pocketune.train`.
 
     Raises:
         PocketuneError: A setting is unknown, invalid, or chosen by the comparison.

@@ -1,6 +1,6 @@
 """Jobs in processes of their own, so that each one's memory is its own.
 
-A job is a dataclass of plain values. Its module is run with ``python -m``, and the job is the first
+A job is a dataclass of plain values. Its module is run with `python -m`, and the job is the first
 line of its standard input, which stays open: its end tells the process that its parent has died.
 """
 

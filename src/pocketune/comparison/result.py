@@ -56,7 +56,7 @@ class Comparison:
 
     @classmethod
     def from_dict(cls, data: object, where: str = NAME) -> Comparison:
-        """A comparison from the object of :meth:`to_dict`; ``where`` is its place, for messages.
+        """A comparison from the object of `to_dict`; `where` is its place, for messages.
 
         Raises:
             FieldError: A field is missing, unknown or of the wrong type, or of another version.
@@ -64,7 +64,7 @@ class Comparison:
         return read_versioned(cls, data, where, SCHEMA)
 
     def write(self, folder: Path) -> None:
-        """Write ``compare.json`` and the tables ``compare.md``, ``.csv`` and ``.tex``, atomically.
+        """Write `compare.json` and the tables `compare.md`, `.csv` and `.tex`, atomically.
 
         Raises:
             PocketuneError: A file cannot be written.
@@ -81,7 +81,7 @@ class Comparison:
 
     @classmethod
     def read(cls, path: StrPath) -> Comparison:
-        """A comparison from its folder or its ``compare.json``.
+        """A comparison from its folder or its `compare.json`.
 
         Raises:
             PocketuneError: It is missing, damaged or of another version.

@@ -48,7 +48,7 @@ def compare(
 
     Args:
         grid: What is compared, or the path of its TOML file.
-        out: The folder for ``compare.json``, the tables and the runs.
+        out: The folder for `compare.json`, the tables and the runs.
         ray: Whether to distribute the runs over the machines of Ray, which have to see the same
             files; otherwise they are made here, one after the other.
         keep_runs: Whether to keep the trained networks; otherwise records and logs are kept.

@@ -27,7 +27,7 @@ class Planned(NamedTuple):
 
     Attributes:
         cell: Its unfinished cell.
-        settings: Its settings of ``pocketune.train``.
+        settings: Its settings of `pocketune.train`.
     """
 
     cell: Cell
@@ -44,7 +44,7 @@ class Series:
         method: The method; None with a kit.
         method_name: Name of the method in the tables.
         seeds: The seeds.
-        settings: Settings of ``pocketune.train`` for all of the runs.
+        settings: Settings of `pocketune.train` for all of the runs.
         rates: Learning rates to choose from, ascending.
         head_rates: Learning rates of the classifier to choose from, ascending.
         has_test: Whether the set has test photos.

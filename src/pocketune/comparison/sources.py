@@ -13,7 +13,7 @@ _BLOCK = 1 << 20
 
 
 def content(path: str | None) -> str | None:
-    """Hash of a file of weights; ``imagenet``, a name on the hub and None as they are.
+    """Hash of a file of weights; `imagenet`, a name on the hub and None as they are.
 
     Raises:
         PocketuneError: The file is missing or cannot be read.

@@ -39,7 +39,7 @@ def to_markdown(rows: Sequence[Row]) -> str:
 
 
 def to_latex(rows: Sequence[Row]) -> str:
-    """A ``tabular`` for the package booktabs, with the note as a comment."""
+    """A `tabular` for the package booktabs, with the note as a comment."""
     columns = _columns(rows)
     alignment = "".join("r" if column.is_number else "l" for column in columns)
     body = [" & ".join(_latex(column.text(row)) for column in columns) for row in rows]

@@ -28,7 +28,7 @@ class RunJob:
         kit: The kit to train.
         photos: The set of photos.
         run: The run folder.
-        settings: Settings of ``pocketune.train``.
+        settings: Settings of `pocketune.train`.
         out: The file for the finished cell.
     """
 

@@ -92,18 +92,18 @@ def check_engine(
     error and not rounding.
 
     Args:
-        engine: the engine to check; it starts near its own state.
-        network: the adapted network, its dropouts replaced by `SuppliedDropout`.
-        settings: the settings of the engine.
-        masks: the dropout masks that the engine draws.
-        steps: number of steps to compare.
-        progress: called with the number of each step, from 1, and that of all steps.
+        engine: The engine to check; it starts near its own state.
+        network: The adapted network, its dropouts replaced by `SuppliedDropout`.
+        settings: The settings of the engine.
+        masks: The dropout masks that the engine draws.
+        steps: Number of steps to compare.
+        progress: Called with the number of each step, from 1, and that of all steps.
 
     Returns:
         The tensor that came nearest to its bound.
 
     Raises:
-        CompileError: a tensor exceeds its bound; the message names it.
+        CompileError: A tensor exceeds its bound; the message names it.
     """
     objective = objective_of(settings.task)
     label_shape = (settings.batch, *settings.task.label_shape(settings.size))

@@ -28,16 +28,16 @@ def draft(
     weights change a graph, it is by a few equal biases that share a constant.
 
     Args:
-        network: as in `compile`; it is not changed.
-        batch: images of a training step.
-        size: height and width of the images, in pixels.
-        task: what is learned.
+        network: As in `compile`; it is not changed.
+        batch: Images of a training step.
+        size: Height and width of the images, in pixels.
+        task: What is learned.
         frozen_bits: 8 or 32 for the kernels of frozen convolutions.
-        calibrated: whether images will calibrate a frozen part in 8 bits; it is then drafted with
+        calibrated: Whether images will calibrate a frozen part in 8 bits; it is then drafted with
             all its layers in integers.
 
     Raises:
-        PocketuneError: as `compile`, except for disagreements with PyTorch.
+        PocketuneError: As `compile`, except for disagreements with PyTorch.
     """
     prepared = prepare(
         network,

@@ -63,7 +63,7 @@ def build_graphs(
     """Trace and lower `network`.
 
     Raises:
-        PocketuneError: an operator draws random numbers, the frozen part has a dropout, or an
+        PocketuneError: An operator draws random numbers, the frozen part has a dropout, or an
             operator has no rule.
     """
     drawn = [spec.name for spec in masks]
@@ -202,9 +202,9 @@ class _Lowering:
     """One graph under construction: its inputs, the nodes lowered from them, its outputs.
 
     Args:
-        traced: the traced function that the graph computes.
-        batch: number of images, or the name of the open dimension.
-        task: its number of classes stays open; None for a graph that does not depend on it.
+        traced: The traced function that the graph computes.
+        batch: Number of images, or the name of the open dimension.
+        task: Its number of classes stays open; None for a graph that does not depend on it.
     """
 
     def __init__(self, traced: Traced, batch: int | str, task: Task | None = None) -> None:

@@ -31,7 +31,7 @@ class Memoized:
     a run changed its input or one of its buffers.
 
     Args:
-        network: its frozen modules get another `forward`, so it has to be a copy.
+        network: Its frozen modules get another `forward`, so it has to be a copy.
     """
 
     def __init__(self, network: nn.Module) -> None:

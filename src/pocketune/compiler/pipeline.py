@@ -49,30 +49,30 @@ def compile(
     is not written.
 
     Args:
-        network: as `pocketune.adapt` returns it, or any other, whose parameters with
+        network: As `pocketune.adapt` returns it, or any other, whose parameters with
             `requires_grad` are trained; it is not changed. It takes images (N, 3, `size`, `size`),
             normalized as `about(network)` says.
-        out: folder of the kit, or a file whose name ends in .zip. A kit there is replaced.
-        batch: images of a training step; at least 2 where a norm uses batch statistics on
+        out: Folder of the kit, or a file whose name ends in .zip. A kit there is replaced.
+        batch: Images of a training step; at least 2 where a norm uses batch statistics on
             maps of one pixel.
-        size: height and width of the images, in pixels.
-        task: what is learned, with the names of the network's outputs, such as
+        size: Height and width of the images, in pixels.
+        task: What is learned, with the names of the network's outputs, such as
             `Classification(("cat", "dog"))` or, for a network whose output is (N, classes, h, w),
             `Segmentation(("sky", "road"))`; by default the classes are "0", "1", ... The device
             trains for other classes too, with a new classifier.
         frozen_bits: 8 or 32 for the weights of frozen layers; None leaves them as `adapt`
             made them.
-        calibration: images of `size`, of the kind that the kit will see. With them, a frozen part
+        calibration: Images of `size`, of the kind that the kit will see. With them, a frozen part
             in 8 bits computes in integers, faster and with smaller temporaries. Without them,
             only its weights are rounded. The manifest's `quantization` holds the error.
-        progress: called with what is done next, and the share of the time that is over.
+        progress: Called with what is done next, and the share of the time that is over.
 
     Returns:
         The kit, opened.
 
     Raises:
-        CompileError: the compiled step does not compute what PyTorch computes.
-        PocketuneError: no parameter is trained, or the output layer is not; a value is not finite
+        CompileError: The compiled step does not compute what PyTorch computes.
+        PocketuneError: No parameter is trained, or the output layer is not; a value is not finite
             or not in float32; an argument is out of range or of the wrong type; the forward pass
             cannot be traced; or an operator has no lowering rule.
 

@@ -40,14 +40,14 @@ class Prepared:
     """A step that is ready to be written as a kit.
 
     Attributes:
-        network: a copy of the adapted network, on the CPU, with its frozen kernels rounded if they
+        network: A copy of the adapted network, on the CPU, with its frozen kernels rounded if they
             are stored in 8 bits.
-        settings: what the step is compiled for, the head included.
-        masks: the dropout masks that the device draws.
-        graphs: the optimized graphs; a frozen part that is to be calibrated is still in float32.
-        manifest: of these graphs, without files.
-        calibrated: whether the frozen part is to be quantized from images.
-        exact: the frozen part before its kernels were rounded, where it is to be calibrated.
+        settings: What the step is compiled for, the head included.
+        masks: The dropout masks that the device draws.
+        graphs: The optimized graphs; a frozen part that is to be calibrated is still in float32.
+        manifest: Of these graphs, without files.
+        calibrated: Whether the frozen part is to be quantized from images.
+        exact: The frozen part before its kernels were rounded, where it is to be calibrated.
     """
 
     network: nn.Module
@@ -73,17 +73,17 @@ def prepare(
     """Trace, lower and optimize the step of an adapted network.
 
     Args:
-        network: as in `compile`; it is not changed.
-        batch: images of a training step.
-        size: height and width of the images, in pixels.
-        task: what is learned.
+        network: As in `compile`; it is not changed.
+        batch: Images of a training step.
+        size: Height and width of the images, in pixels.
+        task: What is learned.
         frozen_bits: 8 or 32 for the weights of frozen layers.
-        calibrated: whether images will calibrate a frozen part in 8 bits.
-        compared: whether to keep the frozen part from before its kernels are rounded, which
+        calibrated: Whether images will calibrate a frozen part in 8 bits.
+        compared: Whether to keep the frozen part from before its kernels are rounded, which
             measures the error of one that is calibrated.
 
     Raises:
-        PocketuneError: as `compile`.
+        PocketuneError: As `compile`.
     """
     check_positive(batch=batch, size=size)
     network = _copy(network, batch)
@@ -171,9 +171,9 @@ def optimize(graphs: Graphs, settings: CompileSettings, masks: Iterable[MaskSpec
     """Recompute, reorder and rename nodes, in place; what the graphs compute stays the same.
 
     Args:
-        graphs: as `build_graphs` makes them.
-        settings: those of `build_graphs`.
-        masks: the dropout masks, which the device draws for each step.
+        graphs: As `build_graphs` makes them.
+        settings: Those of `build_graphs`.
+        masks: The dropout masks, which the device draws for each step.
     """
     varying = frozenset({"images", "features", "labels", *settings.task.step_inputs()})
     varying |= {spec.name for spec in masks}

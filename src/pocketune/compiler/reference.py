@@ -26,8 +26,8 @@ class Reference:
     Frozen modules run once for each batch of images, see `Memoized`.
 
     Args:
-        network: trained in place.
-        objective: the loss.
+        network: Trained in place.
+        objective: The loss.
     """
 
     def __init__(self, network: nn.Module, objective: Objective) -> None:

@@ -11,12 +11,12 @@ class CompileSettings:
     """What every stage of `compile` shares.
 
     Attributes:
-        batch: images of a training step.
-        size: height and width of the images, in pixels.
-        task: what is learned, with the names of the classes and of the head's parameters.
+        batch: Images of a training step.
+        size: Height and width of the images, in pixels.
+        task: What is learned, with the names of the classes and of the head's parameters.
 
     Raises:
-        PocketuneError: a value is out of range.
+        PocketuneError: A value is out of range.
     """
 
     batch: int

@@ -73,7 +73,7 @@ class Annotations:
         object are 0.
 
         Args:
-            image: One of ``images``.
+            image: One of `images`.
             values: The value of each category.
 
         Raises:
@@ -102,7 +102,7 @@ class _Reader:
 
     Attributes:
         shapes: The outlines of all objects.
-        images, categories: The number of each, by what the file calls its ``id``.
+        images, categories: The number of each, by what the file calls its `id`.
         files: The file of each image, by its number.
         sizes: The height and width of each.
         labels: The name of each category, by its number.

@@ -1,6 +1,6 @@
 """Read which images there are from files of annotations in COCO's format, and draw their masks.
 
-Such a file is ``annotations.json``, ``_annotations.coco.json`` or ``instances_train2017.json``, or
+Such a file is `annotations.json`, `_annotations.coco.json` or `instances_train2017.json`, or
 any that a user names. It lies beside the images, or in a folder beside theirs.
 """
 
@@ -36,7 +36,7 @@ class Annotated(NamedTuple):
     Attributes:
         source: The files, with a mask for each image.
         examples: The images, with the masks as labels.
-        names: The names of the values of the masks, as in ``classes.txt``.
+        names: The names of the values of the masks, as in `classes.txt`.
     """
 
     source: AnnotatedSource
@@ -53,11 +53,11 @@ def read_annotations(
     one name are one class, in all files together.
 
     Args:
-        files: The files. A part, such as ``train``, is named by a folder around the file, or by
-            the file: ``instances_train2017.json``.
+        files: The files. A part, such as `train`, is named by a folder around the file, or by
+            the file: `instances_train2017.json`.
         names: All files of the source, sorted.
         source: The files.
-        test: What the images of ``test`` are for.
+        test: What the images of `test` are for.
 
     Raises:
         PocketuneError: A file cannot be read or is damaged, or there are more categories than
@@ -80,9 +80,9 @@ def read_annotations(
 
 
 class AnnotatedSource:
-    """Files, and the masks that are drawn from annotations; see :class:`Source`.
+    """Files, and the masks that are drawn from annotations; see `Source`.
 
-    The mask of the image ``1.jpg`` of ``annotations.json`` is ``annotations.json/1.jpg``.
+    The mask of the image `1.jpg` of `annotations.json` is `annotations.json/1.jpg`.
     """
 
     def __init__(
@@ -93,24 +93,24 @@ class AnnotatedSource:
 
     @property
     def root(self) -> Path:
-        """See :class:`Source`."""
+        """See `Source`."""
         return self._source.root
 
     def names(self) -> Names:
-        """See :class:`Source`."""
+        """See `Source`."""
         return self._source.names()
 
     def empty_folders(self) -> list[str]:
-        """See :class:`Source`."""
+        """See `Source`."""
         return self._source.empty_folders()
 
     def beginning(self, name: str, size: int) -> bytes:
-        """See :class:`Source`."""
+        """See `Source`."""
         return self._source.beginning(name, size)
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """See :class:`Source`."""
+        """See `Source`."""
         file = self._file(name)
         if file is None:
             with self._source.open(name) as opened:
@@ -120,7 +120,7 @@ class AnnotatedSource:
             yield mask
 
     def stamp(self, name: str) -> tuple[int, ...]:
-        """See :class:`Source`; a mask changes with its file of annotations."""
+        """See `Source`; a mask changes with its file of annotations."""
         return self._source.stamp(self._file(name) or name)
 
     def _file(self, name: str) -> str | None:

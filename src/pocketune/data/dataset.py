@@ -81,7 +81,7 @@ class ImageDataset:
         return self.source.root
 
     def open(self, index: int) -> AbstractContextManager[IO[bytes]]:
-        """The image's file, for a ``with`` block; raises OSError if it no longer exists."""
+        """The image's file, for a `with` block; raises OSError if it no longer exists."""
         return self.source.open(self.names[index])
 
     def read(self, index: int) -> bytes:
@@ -116,7 +116,7 @@ class ImageDataset:
         return self.masks.read(str(self.labels[index]["mask"]), width, height)
 
     def add_to(self, digest: hashlib._Hash) -> None:
-        """Add names and labels, in order, to a hash of ``hashlib``."""
+        """Add names and labels, in order, to a hash of `hashlib`."""
         for name in self.names:
             digest.update(name.encode("utf-8", "surrogatepass") + b"\0")
         digest.update(self.labels.tobytes())
@@ -124,7 +124,7 @@ class ImageDataset:
             digest.update(self.masks.numbers.tobytes())
 
     def subset(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> ImageDataset:
-        """The images at ``indices``, in that order."""
+        """The images at `indices`, in that order."""
         chosen = np.asarray(indices, dtype=np.int64)
         return replace(self, names=self.names.take(chosen), labels=self.labels[chosen])
 
@@ -136,7 +136,7 @@ class ImageDataset:
 
 
 def unlabeled(names: Sequence[str]) -> ImageDataset:
-    """A dataset of the image paths of ``open_images``, without labels, for prediction."""
+    """A dataset of the image paths of `open_images`, without labels, for prediction."""
     labels = np.full(len(names), -1, dtype=np.int64)
     return ImageDataset(PathSource(), Names(names), labels, task=None)
 

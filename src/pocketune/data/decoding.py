@@ -201,13 +201,13 @@ def limited_bytes(header: Header) -> int:
 
 
 def view_bytes(header: Header, size: int) -> int:
-    """Most bytes for cutting a square of ``size`` pixels out of an image, at any place."""
+    """Most bytes for cutting a square of `size` pixels out of an image, at any place."""
     scale = size / (_SMALLEST_VIEW * min(header.width, header.height))
     return decoding_bytes(header, scale, size)
 
 
 def least_bytes(header: Header, size: int) -> int:
-    """Bytes for shrinking the whole of an image to ``size`` pixels."""
+    """Bytes for shrinking the whole of an image to `size` pixels."""
     return decoding_bytes(header, size / max(header.width, header.height), size)
 
 
@@ -215,7 +215,7 @@ def decoding_bytes(header: Header, scale: float, columns: int) -> int:
     """Peak of the memory for decoding an image and shrinking a part of it.
 
     Args:
-        header: Of the image. One of more pixels than ``SMALL`` is converted strip by strip.
+        header: Of the image. One of more pixels than `SMALL` is converted strip by strip.
         scale: By which the part is shrunk.
         columns: To which width.
     """

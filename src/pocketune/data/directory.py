@@ -148,7 +148,7 @@ class Directory:
 
 
 class Bare(io.RawIOBase):
-    """A file with an empty directory behind it, so that ``zipfile`` opens it and reads nothing."""
+    """A file with an empty directory behind it, so that `zipfile` opens it and reads nothing."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
@@ -157,15 +157,15 @@ class Bare(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """See :class:`io.RawIOBase`."""
+        """See `io.RawIOBase`."""
         return True
 
     def seekable(self) -> bool:
-        """See :class:`io.RawIOBase`."""
+        """See `io.RawIOBase`."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """See :class:`io.RawIOBase`."""
+        """See `io.RawIOBase`."""
         starts = {os.SEEK_SET: 0, os.SEEK_CUR: self._position}
         start = starts.get(whence, self._size + len(self._end))
         if start + offset < 0:
@@ -174,11 +174,11 @@ class Bare(io.RawIOBase):
         return self._position
 
     def tell(self) -> int:
-        """See :class:`io.RawIOBase`."""
+        """See `io.RawIOBase`."""
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        """See :class:`io.RawIOBase`."""
+        """See `io.RawIOBase`."""
         data = b""
         if self._position < self._size:
             self._file.seek(self._position)

@@ -21,7 +21,7 @@ class Example(NamedTuple):
     Attributes:
         name: The file.
         label: The label that a task's reader returns, or the name of the class folder.
-        part: The one of ``PARTS`` that it belongs to; None if the data is not divided.
+        part: The one of `PARTS` that it belongs to; None if the data is not divided.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Repeated(Sequence[Hashable]):
 
     Attributes:
         values: The values that occur, and possibly others.
-        numbers: uint32 (n,), the position in ``values`` of each.
+        numbers: Uint32 (n,), the position in `values` of each.
     """
 
     __slots__ = ("numbers", "values")

@@ -101,7 +101,7 @@ def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
 
 
 def has_test(path: str | os.PathLike[str]) -> bool:
-    """Whether labeled images have a part ``test``; no image is opened.
+    """Whether labeled images have a part `test`; no image is opened.
 
     Raises:
         PocketuneError: The path or its content cannot be used; the message says why.

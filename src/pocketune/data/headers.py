@@ -37,7 +37,7 @@ class Header(NamedTuple):
     """What decoding an image takes depends on this.
 
     Attributes:
-        format: As Pillow names it, such as ``JPEG``.
+        format: As Pillow names it, such as `JPEG`.
         mode: Pillow's mode of the decoded pixels.
         width: In pixels, before the image is turned upright.
         height: The same.
@@ -79,7 +79,7 @@ def read_header(read: Callable[[int], bytes]) -> Header | None:
 def avif_planes(data: bytes, *, alpha: bool) -> float:
     """Bytes of luma, chroma and alpha for each pixel of an AVIF; the most if that is not certain.
 
-    Each coded item has a box ``av1C`` with the chroma format and the depth of its planes (AV1 Codec
+    Each coded item has a box `av1C` with the chroma format and the depth of its planes (AV1 Codec
     ISO Media File Format Binding, section 2.3). Of several items, the one with most counts. A grid
     of items is put together from copies, and counts as uncertain.
 

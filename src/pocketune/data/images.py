@@ -3,8 +3,8 @@
 This module saves memory. A 12-megapixel JPEG takes 48 MB when it is decoded in full, but a JPEG can
 also be decoded at a half, a quarter or an eighth of its size. The crop is therefore chosen from the
 header, and the image is decoded only as large as the crop needs. What else is large is converted
-and resized in strips (``strips.py``), and the rare image that takes much in any way waits for its
-turn (``decoding.py``). An image above a limit is refused.
+and resized in strips (`strips.py`), and the rare image that takes much in any way waits for its
+turn (`decoding.py`). An image above a limit is refused.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def open_image(file: IO[bytes]) -> Image.Image:
 
     Raises:
         OSError, ValueError and others: The file is not an image or is too large; see
-            ``reading_image``.
+            `reading_image`.
     """
     _refuse_endless(file)
     file = without_metadata(file)
@@ -174,7 +174,7 @@ def decode(image: Image.Image, scale: float = 1.0) -> Image.Image:
     """Decode an image upright in mode RGB; of an animation, the first frame.
 
     Args:
-        image: From ``open_image``, or any Pillow image.
+        image: From `open_image`, or any Pillow image.
         scale: The caller will shrink the image by up to this factor. A JPEG is then decoded smaller
             by a power of two, if that leaves enough pixels.
     """
@@ -185,7 +185,7 @@ def decode(image: Image.Image, scale: float = 1.0) -> Image.Image:
 
 
 def draft(image: Image.Image, scale: float) -> None:
-    """Have a JPEG that is not decoded yet decoded smaller; see ``decode``."""
+    """Have a JPEG that is not decoded yet decoded smaller; see `decode`."""
     if scale < 1:
         image.draft(None, (math.ceil(image.width * scale), math.ceil(image.height * scale)))
 
@@ -248,7 +248,7 @@ def _binary(data: bytes | str | Path) -> IO[bytes]:
 
 
 def header_of(image: Image.Image) -> Header:
-    """What decoding an image takes depends on this; see :class:`Header`."""
+    """What decoding an image takes depends on this; see `Header`."""
     if image.format in ("JPEG", "MPO"):
         return Header("JPEG", image.mode, *image.size, _coefficients(image))
     streamed, size = is_streamed(image), _file_bytes(image)
@@ -338,7 +338,7 @@ def _deep_gray(image: Image.Image) -> Image.Image:
 
 @contextmanager
 def reading_image(name: str) -> Iterator[None]:
-    """Turn any error while the file ``name`` is read and decoded into ``UnreadableImage``."""
+    """Turn any error while the file `name` is read and decoded into `UnreadableImage`."""
     try:
         yield
     except (PocketuneError, MemoryError):

@@ -1,6 +1,6 @@
 """Read which images there are and their labels: from class folders, or from a CSV.
 
-Class folders are ``cats/1.jpg``, or ``train/cats/1.jpg`` and ``val/cats/2.jpg``. A CSV lists files,
+Class folders are `cats/1.jpg`, or `train/cats/1.jpg` and `val/cats/2.jpg`. A CSV lists files,
 and its other columns are those that a task reads.
 """
 
@@ -36,7 +36,7 @@ PARTS = {
 """The parts that users divide their photos into, by the names that these have."""
 
 TestUse = Literal["hold out", "only", "validate"]
-"""What the photos of ``test`` are for: no run sees them; they are the only ones to load, as
+"""What the photos of `test` are for: no run sees them; they are the only ones to load, as
 validation photos; or they validate if there are no others, as in an evaluation."""
 
 FILE_COLUMNS = ("file", "filename", "file_name", "path", "image", "image_id")
@@ -59,10 +59,10 @@ def in_use(examples: Iterable[Example], test: TestUse = "hold out") -> Examples:
 
 
 def in_class_folders(names: Sequence[str]) -> tuple[Examples, Names]:
-    """The examples among ``names``, of all parts: every file in a class folder, at any depth.
+    """The examples among `names`, of all parts: every file in a class folder, at any depth.
 
-    Since "train" or "valid" may also be the name of a class, ``train`` is a part only if it holds
-    class folders or is next to another part. The others are parts only next to a ``train``.
+    Since "train" or "valid" may also be the name of a class, `train` is a part only if it holds
+    class folders or is next to another part. The others are parts only next to a `train`.
 
     Args:
         names: File names with forward slashes, relative to the root.
@@ -147,7 +147,7 @@ class _Columns(NamedTuple):
 
 
 def is_table(name: str) -> bool:
-    """Whether ``read_table`` can read a file: a CSV, or CelebA's list of attributes."""
+    """Whether `read_table` can read a file: a CSV, or CelebA's list of attributes."""
     return name.lower().endswith(".csv") or posixpath.basename(name) == CELEBA
 
 
@@ -167,21 +167,21 @@ def read_table(
 ) -> Table:
     """The examples that a CSV lists, in its order.
 
-    The first line names the columns: ``file``; ``split`` (train, val or test) if the data is
-    divided; and the columns of a task. For classification this is ``label``, for segmentation it is
-    ``mask``, the file of the mask, and other columns are ignored. Otherwise every column is an
+    The first line names the columns: `file`; `split` (train, val or test) if the data is
+    divided; and the columns of a task. For classification this is `label`, for segmentation it is
+    `mask`, the file of the mask, and other columns are ignored. Otherwise every column is an
     attribute, 1 for files that have it and 0 (or -1) for the others. Without such a line, the two
     columns are file and label. The separator is a comma, a semicolon or a tab. Files are relative
     to the CSV's folder.
 
-    CelebA's own ``list_attr_celeba.txt`` can be read too: one line with a number, one with the
+    CelebA's own `list_attr_celeba.txt` can be read too: one line with a number, one with the
     names of the attributes, and then the files. Its columns are separated by spaces.
 
     Args:
         data: The file's bytes, UTF-8.
         name: The file's name, for messages.
         tasks: Tasks to try; the first one that recognizes the columns reads them.
-        test: What the photos of ``test`` are for.
+        test: What the photos of `test` are for.
 
     Raises:
         PocketuneError: A column or value is missing, the task refuses a label, a file is listed
@@ -256,7 +256,7 @@ def _is_of_others(first: Sequence[str], name: str, tasks: Sequence[type[Task]]) 
 
 
 def _titled(first: Sequence[str], name: str, tasks: Sequence[type[Task]]) -> _Columns | None:
-    """The columns if ``first`` holds titles that a task recognizes; else None."""
+    """The columns if `first` holds titles that a task recognizes; else None."""
     titles = [cell.casefold().replace(" ", "_") for cell in first]
     file = next((titles.index(title) for title in FILE_COLUMNS if title in titles), None)
     split = titles.index("split") if "split" in titles else None

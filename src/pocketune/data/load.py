@@ -46,9 +46,9 @@ def load_splits(
     values they have, and whether they fit their images, is known before training.
 
     Args:
-        path: A folder of class folders (also under ``train/``, ``val/`` and ``test/``), folders of
-            images and masks (see ``read_pairs``), a CSV (see ``read_table``), annotations in COCO's
-            format (see ``read_annotations``), or a .zip of any of these. In a folder or archive
+        path: A folder of class folders (also under `train/`, `val/` and `test/`), folders of
+            images and masks (see `read_pairs`), a CSV (see `read_table`), annotations in COCO's
+            format (see `read_annotations`), or a .zip of any of these. In a folder or archive
             with fewer than two class folders and one CSV, or with a CSV of images and masks, the
             CSV is used.
         val_fraction: Fraction for validation if the data is not divided. Where images have classes,
@@ -58,14 +58,14 @@ def load_splits(
             classes that are found, in the task's order.
         task: The task whose labels are read, or its name; by default the first task that recognizes
             the labels.
-        test: What the photos of ``test`` are for: held out, the only ones to load, as validation
+        test: What the photos of `test` are for: held out, the only ones to load, as validation
             photos, or to validate if there are no others.
-        masks: How the values of masks are read; None for the defaults of ``MaskOptions``.
+        masks: How the values of masks are read; None for the defaults of `MaskOptions`.
         after_mask: Called after each mask with the number of masks that were read and of all.
         size: Height and width of the squares that the images will be cut to, to know what decoding
             them takes.
         max_pixels: Leave out images of more pixels that would be decoded in full; see
-            ``check_size``.
+            `check_size`.
 
     Raises:
         PocketuneError: The path or its content cannot be used; the message says why.
@@ -114,7 +114,7 @@ def training_images(photos: ImageDataset | str | os.PathLike[str]) -> ImageDatas
     """The dataset itself; for a path, its training images, as a run divides them by default.
 
     Raises:
-        PocketuneError: See ``load_splits``.
+        PocketuneError: See `load_splits`.
     """
     return (
         photos
@@ -154,7 +154,7 @@ def _dataset(
 def _divide(
     dataset: ImageDataset, examples: Examples, val_fraction: float | None, seed: int
 ) -> tuple[ImageDataset, ImageDataset]:
-    """The division that the user made, or else that of ``stratify`` over the task's groups."""
+    """The division that the user made, or else that of `stratify` over the task's groups."""
     task = dataset.labeled
     parts = enumerate(examples.parts.values)
     validation = [number for number, part in parts if part not in (None, TRAIN)]

@@ -128,7 +128,7 @@ class Loader:
         return math.ceil(self.batch / max(1, len(self.dataset))) if self.train else 1
 
     def part(self, indices: npt.NDArray[np.int64]) -> Loader:
-        """A loader that evaluates the images at ``indices`` alone, in that order."""
+        """A loader that evaluates the images at `indices` alone, in that order."""
         part = self.dataset.subset(indices)
         return Loader(part, size=self.size, batch=self.batch, train=False, workers=self.workers)
 
@@ -148,7 +148,7 @@ class Loader:
         return tuple(Skipped(printable(names[i]), why) for i, why in failed if i < reported)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, from number ``start`` on.
+        """The batches of an epoch, from number `start` on.
 
         A resumed run gets exactly the batches that an uninterrupted run would have got.
 
@@ -164,13 +164,13 @@ class Loader:
         return epoch % self.draws if self.draws else epoch
 
     def chosen(self, epoch: int, start: int = 0) -> Iterator[list[int]]:
-        """The images of each batch by position, from batch ``start`` on; further turns count on."""
+        """The images of each batch by position, from batch `start` on; further turns count on."""
         order = self._order(epoch)
         for number in range(start, len(self)):
             yield order[number * self.batch : (number + 1) * self.batch].tolist()
 
     def decoded(self, draw: int, groups: Iterable[list[int]]) -> Iterator[list[Sample]]:
-        """The images of each group, as :meth:`chosen` names them; unreadable ones are replaced.
+        """The images of each group, as `chosen` names them; unreadable ones are replaced.
 
         The groups are taken a few ahead of the images that are returned.
         """
@@ -217,7 +217,7 @@ class Loader:
         return (self.dataset.task.collate if self.dataset.task else np.stack)(labels)
 
     def _sample(self, draw: int, index: int) -> Sample | None:
-        """The image at ``index``; for training, the next one that can be decoded.
+        """The image at `index`; for training, the next one that can be decoded.
 
         An index past the last image is an image's further turn, with a crop of its own.
         """
@@ -235,7 +235,7 @@ class Loader:
         )
 
     def _seen(self, index: int, draw: int, drawn: int) -> Sample | None:
-        """The image at ``index``, with the crop of the one ``drawn``; None if it is damaged."""
+        """The image at `index`, with the crop of the one `drawn`; None if it is damaged."""
         if index in self._failures.reasons:
             return None
         name = self.dataset.names[index]

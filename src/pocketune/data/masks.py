@@ -50,10 +50,10 @@ class MaskOptions:
     """How the values of masks are read.
 
     Attributes:
-        ignore: Values or names of classes that do not count, separated by commas; or ``none``. 255
-            does not count either, except with ``none``. None is 255.
-        class_names: A text file, or names separated by commas; see :func:`value_names`. None is the
-            file ``classes.txt`` or ``labels.txt`` of the photos, if there is one.
+        ignore: Values or names of classes that do not count, separated by commas; or `none`. 255
+            does not count either, except with `none`. None is 255.
+        class_names: A text file, or names separated by commas; see `value_names`. None is the
+            file `classes.txt` or `labels.txt` of the photos, if there is one.
     """
 
     ignore: str | None = None
@@ -116,7 +116,7 @@ def scan(
     Args:
         source: The folder or archive that holds the files.
         examples: The images, with their masks as labels.
-        after: See ``AfterMask``.
+        after: See `AfterMask`.
         decoding: Finds what the masks take that wait for an evaluation.
 
     Raises:
@@ -243,8 +243,8 @@ def value_names(
 ) -> tuple[str, ...]:
     """The class of each pixel value; empty for values that do not count.
 
-    The names are those of ``options``, or else of the file ``listed``: a line for each value from 0
-    on, or ``VALUE=NAME``. Otherwise a model's ``classes`` name the values that count, in order; and
+    The names are those of `options`, or else of the file `listed`: a line for each value from 0
+    on, or `VALUE=NAME`. Otherwise a model's `classes` name the values that count, in order; and
     without a model, each value that occurs is its own name.
 
     Args:
@@ -296,7 +296,7 @@ def _named(options: MaskOptions, listed: tuple[str, bytes] | None) -> dict[int, 
 
 
 def parse_names(text: bytes, where: str) -> dict[int, str]:
-    """Names of classes by pixel value: a line for each from 0 on, or ``VALUE=NAME``.
+    """Names of classes by pixel value: a line for each from 0 on, or `VALUE=NAME`.
 
     Raises:
         PocketuneError: The text is not UTF-8, or a value or name is invalid or occurs twice.

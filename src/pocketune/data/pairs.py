@@ -1,8 +1,8 @@
 """Read which images there are and their masks, from folders of both.
 
-Folders are ``images/1.jpg`` and ``masks/1.png``, also within ``train/`` and ``val/`` or with these
-within them; or those of Pascal VOC: ``JPEGImages/1.jpg``, ``SegmentationClass/1.png`` and the lists
-``ImageSets/Segmentation/train.txt`` and ``val.txt``.
+Folders are `images/1.jpg` and `masks/1.png`, also within `train/` and `val/` or with these
+within them; or those of Pascal VOC: `JPEGImages/1.jpg`, `SegmentationClass/1.png` and the lists
+`ImageSets/Segmentation/train.txt` and `val.txt`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def read_pairs(
 ) -> Examples | None:
     """The images that have a mask, with the masks as labels; None if there are no such folders.
 
-    In folders ``images`` and ``masks``, each image needs a mask. In folders of VOC, the lists say
+    In folders `images` and `masks`, each image needs a mask. In folders of VOC, the lists say
     which images are meant; without lists, all that have a mask are.
 
     Args:
         names: File names with forward slashes, relative to the root.
         source: The files.
         where: The root, for messages.
-        test: What the images of ``test`` are for.
+        test: What the images of `test` are for.
 
     Raises:
         PocketuneError: An image has no mask, a mask has no image, or two files stand for one.

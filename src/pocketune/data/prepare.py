@@ -65,7 +65,7 @@ def prepare(
     workers: int = 2,
     after_file: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Prepared:
-    """Write copies of labeled photos, whose shorter side is ``size`` pixels, under the same names.
+    """Write copies of labeled photos, whose shorter side is `size` pixels, under the same names.
 
     Folders, tables and masks stay as they are, so that the copies are labeled and divided like the
     originals. A photo that is small already is copied byte by byte; training on it gives the same
@@ -134,7 +134,7 @@ def _begin(folder: Path, job: _Job) -> None:
 
 
 def _copy(source: Source, name: str, target: Path, size: int, *, lossless: bool, mask: bool) -> str:
-    """Write the copy of a file; ``shrunk`` or ``kept``."""
+    """Write the copy of a file; `shrunk` or `kept`."""
     if is_table(name) or name.endswith((".txt", ".names")):
         _keep(source, name, target)
         return "kept"

@@ -48,7 +48,7 @@ def checked(
         images: The images.
         size: Height and width of the squares that they will be cut to.
         max_pixels: Leave out images of more pixels that would be decoded in full; see
-            ``check_size``.
+            `check_size`.
         use: What else is done with each image.
     """
     dearest = LargestDecoding(size, use=use)

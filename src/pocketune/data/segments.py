@@ -29,7 +29,7 @@ class Chunk(NamedTuple):
     """A chunk of a PNG.
 
     Attributes:
-        kind: Such as ``IHDR``.
+        kind: Such as `IHDR`.
         start: Position of its length in the file.
         end: Position behind its checksum.
     """

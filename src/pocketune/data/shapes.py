@@ -36,7 +36,7 @@ class Shapes:
             self._add(image, category, total, start, len(self._corners), coded=False)
 
     def add_runs(self, image: int, category: int, runs: Runs) -> None:
-        """An object that covers every second run of pixels; see ``fill_runs``."""
+        """An object that covers every second run of pixels; see `fill_runs`."""
         start = len(self._runs)
         self._runs.frombytes(runs.astype(np.uint32).tobytes())
         self._add(image, category, float(runs[1::2].sum()), start, len(self._runs), coded=True)

@@ -47,7 +47,7 @@ class Source(Protocol):
         ...
 
     def beginning(self, name: str, size: int) -> bytes:
-        """The first ``size`` bytes of a file, or all if it has fewer; none of what is no file.
+        """The first `size` bytes of a file, or all if it has fewer; none of what is no file.
 
         Raises:
             OSError, ValueError and others: The file cannot be read.
@@ -55,7 +55,7 @@ class Source(Protocol):
         ...
 
     def open(self, name: str) -> AbstractContextManager[IO[bytes]]:
-        """A seekable binary file, closed on leaving the ``with`` block.
+        """A seekable binary file, closed on leaving the `with` block.
 
         Raises:
             OSError: The file is missing or may not be read.
@@ -90,7 +90,7 @@ class FolderSource:
         return names if len(tops) == 1 else Names(sorted(names))
 
     def _walk(self, tops: list[str]) -> Iterator[str]:
-        """The files in and below each of ``tops``, sorted; links to folders are appended to it.
+        """The files in and below each of `tops`, sorted; links to folders are appended to it.
 
         So a folder is read before the links to it.
         """
@@ -129,12 +129,12 @@ class FolderSource:
         return sorted(found)
 
     def empty_folders(self) -> list[str]:
-        """See :class:`Source`; links are not followed."""
+        """See `Source`; links are not followed."""
         empty = [Path(folder) for folder, *inside in os.walk(self.root) if not any(inside)]
         return users_own(folder.relative_to(self.root).as_posix() for folder in empty)
 
     def beginning(self, name: str, size: int) -> bytes:
-        """See :class:`Source`."""
+        """See `Source`."""
         if not _is_text(name):
             return b""
         descriptor = os.open(os.path.join(self.root, name), _READING)  # noqa: PTH118 - is faster
@@ -146,7 +146,7 @@ class FolderSource:
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """The file ``name``; an absolute name, which a CSV may hold, is used unchanged."""
+        """The file `name`; an absolute name, which a CSV may hold, is used unchanged."""
         if not _is_text(name):
             raise OSError("its name is not valid UTF-8; rename it")
         path = self.root / name
@@ -185,7 +185,7 @@ class ZipSource:
         return _users_own(self._directory.names)
 
     def empty_folders(self) -> list[str]:
-        """See :class:`Source`."""
+        """See `Source`."""
         places, _ = self._directory.names.folders()
         full = {str(parent) for name in places for parent in (name, *PurePosixPath(name).parents)}
         folders = self._directory.folders
@@ -193,13 +193,13 @@ class ZipSource:
         return users_own(name for name in folders if name not in full)
 
     def beginning(self, name: str, size: int) -> bytes:
-        """See :class:`Source`."""
+        """See `Source`."""
         with self._turn:
             return self._directory.beginning(name, size)
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """The member ``name``, decompressed as it is read."""
+        """The member `name`, decompressed as it is read."""
         with self._turn:
             file = self._archive.open(self._directory.member(name))
         try:
@@ -231,7 +231,7 @@ class ZipSource:
 
 
 class PathSource(FolderSource):
-    """Files by path, with archives treated as folders: ``photos.zip/cats/1.jpg``.
+    """Files by path, with archives treated as folders: `photos.zip/cats/1.jpg`.
 
     No header is read before the image is.
     """
@@ -242,7 +242,7 @@ class PathSource(FolderSource):
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """The file ``name``, on disk or in an archive."""
+        """The file `name`, on disk or in an archive."""
         archive = self._archive_of(name)
         if archive is None:
             with super().open(name) as file:
@@ -252,7 +252,7 @@ class PathSource(FolderSource):
             yield file
 
     def stamp(self, name: str) -> tuple[int, ...]:
-        """See :class:`Source`."""
+        """See `Source`."""
         archive = self._archive_of(name)
         if archive is None:
             return super().stamp(name)
@@ -280,7 +280,7 @@ def is_inside(name: str) -> bool:
 
 
 def _users_own(names: Names) -> Names:
-    """What ``users_own`` leaves of sorted names."""
+    """What `users_own` leaves of sorted names."""
     places, numbers = names.folders()
     holds = [
         {name.rpartition("/")[0] for name in names if name.endswith(f"/{file}")}
@@ -309,7 +309,7 @@ def users_own(names: Iterable[str]) -> list[str]:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a file belongs to the system: dot files, and what is in ``_SYSTEM``."""
+    """Whether a file belongs to the system: dot files, and what is in `_SYSTEM`."""
     return any(part.startswith(".") or part.lower() in _SYSTEM for part in name.split("/"))
 
 

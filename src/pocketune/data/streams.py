@@ -18,7 +18,7 @@ class Purpose(IntEnum):
 
 
 def random_stream(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:
-    """A random stream for one purpose and its ``numbers``, such as an epoch's.
+    """A random stream for one purpose and its `numbers`, such as an epoch's.
 
     The spawn key makes the streams independent. Numbers appended to the seed would not: numpy
     treats (seed, 1) and (seed, 1, 0) as the same seed.

@@ -1,6 +1,6 @@
 """A part of a large image, resized strip by strip.
 
-The pixels are those of Pillow's ``resize``, which first resizes rows and then columns, each with
+The pixels are those of Pillow's `resize`, which first resizes rows and then columns, each with
 8-bit results. Only the format's own pixels are in memory as a whole; of a usual PNG, whose rows are
 decompressed one after the other, not even those.
 """
@@ -49,7 +49,7 @@ def resized_in_strips(
     """A part of an image as uint8 (rows, columns, 3).
 
     Args:
-        image: From ``open_image``; a JPEG at the scale at which it is to be decoded.
+        image: From `open_image`; a JPEG at the scale at which it is to be decoded.
         box: Left, top, right and bottom of the part, in pixels of the upright image.
         columns: Width of the result.
         rows: Its height.
@@ -70,7 +70,7 @@ def resized_in_strips(
 def _upright_strips(
     image: Image.Image, turn: int, first: float, last: float
 ) -> Iterator[tuple[int, Image.Image]]:
-    """Upright rows with their position, in RGB; all from row ``first`` to row ``last``."""
+    """Upright rows with their position, in RGB; all from row `first` to row `last`."""
     turned = turn >= 5  # then the upright rows are the stored columns
     length = image.width if turned else image.height
     if turn in _REVERSED:

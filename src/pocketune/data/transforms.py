@@ -47,7 +47,7 @@ def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
 
 
 def center_box(width: int, height: int, size: int) -> Box:
-    """The square that remains of an image resized to ``ceil(size / 0.875)`` and center-cropped."""
+    """The square that remains of an image resized to `ceil(size / 0.875)` and center-cropped."""
     side = min(width, height) * size / math.ceil(size / CENTER)
     return _centered(width, height, side, side)
 
@@ -66,7 +66,7 @@ def apply(image: Image.Image, view: View) -> Pixels:
     """Cut a view out of an image.
 
     Args:
-        image: From ``open_image``, not decoded yet, or any Pillow image.
+        image: From `open_image`, not decoded yet, or any Pillow image.
         view: The view; its box is in pixels of the upright image.
 
     Returns:
@@ -87,10 +87,10 @@ def apply(image: Image.Image, view: View) -> Pixels:
 
 
 def crop(image: Image.Image, box: Box, size: int) -> Pixels:
-    """Cut ``box`` out of an image and resize it.
+    """Cut `box` out of an image and resize it.
 
     Args:
-        image: From ``open_image``, not decoded yet, or any Pillow image.
+        image: From `open_image`, not decoded yet, or any Pillow image.
         box: The box, in pixels of the upright image.
         size: Height and width of the result, in pixels.
 
@@ -104,7 +104,7 @@ def resized(image: Image.Image, box: Box, columns: int, rows: int) -> Pixels:
     """A part of an image, in pixels of the upright image, as uint8 (rows, columns, 3).
 
     A large image is decoded in strips, with the same result. The pixels of an image from
-    ``open_image`` are freed at the end, before the next large one has its turn.
+    `open_image` are freed at the end, before the next large one has its turn.
     """
     width, height = oriented_size(image)
     scale = max(columns / box.width, rows / box.height)

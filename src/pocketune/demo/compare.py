@@ -27,7 +27,7 @@ class Contender:
     Attributes:
         kit: Its name.
         trains: What it trains, for the table.
-        options: Options of ``pocketune train``; everything else has its default.
+        options: Options of `pocketune train`; everything else has its default.
     """
 
     kit: str
@@ -83,7 +83,7 @@ def run_demo() -> None:
 
 
 def train(contender: Contender, photos: Path, out: Path) -> Outcome:
-    """Run ``pocketune train`` and read its log.
+    """Run `pocketune train` and read its log.
 
     Raises:
         PocketuneError: The command failed; the message says why.

@@ -17,7 +17,7 @@ NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 def unpack_digits(folder: Path) -> int:
-    """Write every image of the sheet to ``folder/<name of the digit>/<number>.png``.
+    """Write every image of the sheet to `folder/<name of the digit>/<number>.png`.
 
     Returns:
         The number of images written, 1,797: grayscale, 8 x 8 pixels, white ink on black.

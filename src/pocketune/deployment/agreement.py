@@ -17,10 +17,10 @@ class Agreement:
     """A model against the one that it was made of.
 
     Attributes:
-        photos: number of photos that both have seen.
-        same: share of the answers that are the same: the class of a photo, each attribute of it, or
+        photos: Number of photos that both have seen.
+        same: Share of the answers that are the same: the class of a photo, each attribute of it, or
             the class of each pixel.
-        error: norm of the logits' difference, as a share of the logits' norm.
+        error: Norm of the logits' difference, as a share of the logits' norm.
     """
 
     photos: int
@@ -41,9 +41,9 @@ def agreement(
 
     Args:
         images: uint8 (N, S, S, 3), N at least 1.
-        original: the model to agree with.
-        other: the model to judge.
-        several: whether each logit is an answer by itself, as for attributes; otherwise the answer
+        original: The model to agree with.
+        other: The model to judge.
+        several: Whether each logit is an answer by itself, as for attributes; otherwise the answer
             is the largest along axis 1.
     """
     truth, found = original(images), other(images)

@@ -45,7 +45,7 @@ def sampled_images(photos: ImageDataset, size: int, count: int, *, least: int) -
     """Images (N, size, size, 3), spread over the photos.
 
     Raises:
-        PocketuneError: Fewer than ``least`` can be read.
+        PocketuneError: Fewer than `least` can be read.
     """
     batches = [batch.images for batch in sample(photos, size=size, count=count)]
     found = sum(map(len, batches))

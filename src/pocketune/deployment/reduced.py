@@ -38,25 +38,25 @@ def export_reduced(
     photos: StrPath | None = None,
     progress: Progress | None = None,
 ) -> Reduced:
-    """Export a model as one ONNX file in fewer bits, from uint8 ``images`` to float32 ``logits``.
+    """Export a model as one ONNX file in fewer bits, from uint8 `images` to float32 `logits`.
 
-    With ``int8``, weights have 8 bits and a scale a channel, and activations 8 bits with ranges
+    With `int8`, weights have 8 bits and a scale a channel, and activations 8 bits with ranges
     from photos. The file has standard operators with QuantizeLinear and DequantizeLinear around
     them, which runtimes fuse into integer operators. Layers stay in float32, those with the largest
     errors first, until the logits are off by less than a tenth of their norm on held-out photos.
-    With ``fp16``, weights and operators have 16-bit floats.
+    With `fp16`, weights and operators have 16-bit floats.
 
     Args:
         model: A run or a kit.
         out: The file to write or replace.
-        precision: ``"int8"`` or ``"fp16"``.
+        precision: `"int8"` or `"fp16"`.
         photos: Photos to calibrate and compare on; None stands for the run's own. Labels do not
-            count. A kit needs photos for ``int8``.
+            count. A kit needs photos for `int8`.
         progress: Called with what is done next, and the share of the time that is over.
 
     Raises:
         PocketuneError: The precision is unknown; the model cannot be used, or has no photos; the
-            file cannot be written; or the result is off by more than ``BOUND``.
+            file cannot be written; or the result is off by more than `BOUND`.
     """
     check_choice(PRECISIONS, precision=precision)
     model, out = as_model(model), Path(out)

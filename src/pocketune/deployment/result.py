@@ -43,7 +43,7 @@ def require_agreement(measured: Agreement, kit: Path, precision: str) -> None:
     """Check that the exported model predicts nearly what the run does.
 
     Raises:
-        PocketuneError: The logits are off by more than ``BOUND`` of their norm.
+        PocketuneError: The logits are off by more than `BOUND` of their norm.
     """
     if not measured.error <= BOUND:
         raise PocketuneError(

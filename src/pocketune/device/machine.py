@@ -17,7 +17,7 @@ class Machine:
     """A machine, without anything that identifies its owner.
 
     Attributes:
-        system: Name of the operating system, such as ``Linux``.
+        system: Name of the operating system, such as `Linux`.
         processor: Name of the processor; the name of its architecture if that is all there is.
         cores: Number of cores that the process may use.
         python: Version of Python.

@@ -51,7 +51,7 @@ class Speed:
     Attributes:
         call: Seconds for each operator that is executed.
         rates: Seconds for an operation or, for kinds that memory limits, for a byte, by the kinds
-            of ``WorkKind``.
+            of `WorkKind`.
         update: Seconds for a byte of parameters or of optimizer state in an update.
     """
 

@@ -9,9 +9,9 @@ class StepDisplay:
     """Counts the steps of a training and shows them with the time left.
 
     Args:
-        steps: steps of the whole training.
-        done: those of an earlier run, which take no more time.
-        progress: shows the line; None shows nothing.
+        steps: Steps of the whole training.
+        done: Those of an earlier run, which take no more time.
+        progress: Shows the line; None shows nothing.
     """
 
     def __init__(self, steps: int, done: int, progress: Progress | None) -> None:

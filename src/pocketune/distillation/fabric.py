@@ -19,11 +19,11 @@ def make_fabric(accelerator: str, devices: int, purpose: str) -> Any:
 
     Args:
         accelerator: `"cpu"`, `"cuda"` or `"auto"`.
-        devices: number of devices, each with a process.
-        purpose: what needs it, for messages.
+        devices: Number of devices, each with a process.
+        purpose: What needs it, for messages.
 
     Raises:
-        PocketuneError: it is not installed, or these devices are not there.
+        PocketuneError: It is not installed, or these devices are not there.
     """
     try:
         from lightning_fabric import Fabric

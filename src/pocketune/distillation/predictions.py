@@ -17,20 +17,20 @@ class Predictions:
     have the same scale.
 
     Args:
-        network: the network to train, as a whole.
-        photos: labeled images. If their classes differ from the network's, only the teacher is
+        network: The network to train, as a whole.
+        photos: Labeled images. If their classes differ from the network's, only the teacher is
             followed.
-        teacher: a network with as many classes, or None.
-        share: share of the loss for the teacher; the labels have the rest.
-        temperature: divides the logits.
-        label_smoothing: the label smoothing of the photos' task.
+        teacher: A network with as many classes, or None.
+        share: Share of the loss for the teacher; the labels have the rest.
+        temperature: Divides the logits.
+        label_smoothing: The label smoothing of the photos' task.
 
     Attributes:
-        model: the trained module; `loss` takes its output.
-        teacher: the module to follow, to be moved to the device of the model.
+        model: The trained module; `loss` takes its output.
+        teacher: The module to follow, to be moved to the device of the model.
 
     Raises:
-        PocketuneError: the photos have other classes and there is no teacher, or the teacher has
+        PocketuneError: The photos have other classes and there is no teacher, or the teacher has
             other classes.
     """
 

@@ -52,12 +52,12 @@ def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn
     its own.
 
     Args:
-        network: as `adapt` returns it, on the CPU; it stays as it is.
-        batches: normalized images (N, 3, H, W), a few dozen in all. They are not needed for
+        network: As `adapt` returns it, on the CPU; it stays as it is.
+        batches: Normalized images (N, 3, H, W), a few dozen in all. They are not needed for
             weights of an `.int8.npz` file, which holds the ranges.
 
     Raises:
-        PocketuneError: without images, where they are needed; if batches are something else; if no
+        PocketuneError: Without images, where they are needed; if batches are something else; if no
             convolution lies in a frozen part, or the network is calibrated already or not float32.
 
     Example:
@@ -103,8 +103,8 @@ def observe_formats(network: nn.Module, batches: Iterable[Tensor]) -> None:
     For a network whose frozen part is in 8 bits; `calibrate` then needs no images.
 
     Args:
-        network: as `adapt` returns it; nothing happens where no such convolution is in it.
-        batches: those of `calibrate`.
+        network: As `adapt` returns it; nothing happens where no such convolution is in it.
+        batches: Those of `calibrate`.
     """
     layers, _ = _follow(network, anatomy(network))
     if layers:

@@ -28,11 +28,11 @@ class TorchEngine:
     copies on the host: every call sends them before it computes and fetches the statistics after.
 
     Args:
-        network: an adapted network; its parameters are float32.
-        batch: images of a training step.
-        size: height and width of the images, in pixels.
-        task: what is learned.
-        device: where to compute, such as `"cuda"`.
+        network: An adapted network; its parameters are float32.
+        batch: Images of a training step.
+        size: Height and width of the images, in pixels.
+        task: What is learned.
+        device: Where to compute, such as `"cuda"`.
 
     Raises:
         PocketuneError: PyTorch cannot use this device here.
@@ -69,7 +69,7 @@ class TorchEngine:
         """Loss and gradients of a batch (batch, size, size, 3); see `Engine.gradients`.
 
         Raises:
-            ValueError: the images do not have the shape that the engine was made for.
+            ValueError: The images do not have the shape that the engine was made for.
         """
         if images.shape != self._images:
             raise ValueError(f"images have shape {images.shape}, not {self._images}")
@@ -126,7 +126,7 @@ class TorchEngine:
         """Write all parameters and statistics, in place.
 
         Raises:
-            PocketuneError: a tensor is missing or has another shape; nothing is written then.
+            PocketuneError: A tensor is missing or has another shape; nothing is written then.
         """
         arrays = self._arrays()
         for name, array in arrays.items():

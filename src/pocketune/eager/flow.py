@@ -20,11 +20,11 @@ class _Map:
     """What a layer returned.
 
     Attributes:
-        tensor: it, which stays alive so that no other has its id.
-        version: how often it had been changed in place.
-        path: of the layer.
-        source: what the layer read, if another layer returned that.
-        readers: how many layers and operators have read it.
+        tensor: It, which stays alive so that no other has its id.
+        version: How often it had been changed in place.
+        path: Of the layer.
+        source: What the layer read, if another layer returned that.
+        readers: How many layers and operators have read it.
     """
 
     tensor: Tensor
@@ -45,8 +45,8 @@ class Flow:
     """What a run has shown.
 
     Attributes:
-        frozen: paths of the layers into which no gradient flowed.
-        rows: paths of layers of which each but the last is a layer whose output only the next one
+        frozen: Paths of the layers into which no gradient flowed.
+        rows: Paths of layers of which each but the last is a layer whose output only the next one
             reads, unchanged; all that end with some layer and are as long as they can be.
     """
 
@@ -63,8 +63,8 @@ def follow(network: nn.Module, paths: Iterable[str], images: Tensor) -> Flow:
     """Run a network in evaluation mode, with gradients, and see what some of its layers read.
 
     Args:
-        network: not changed.
-        paths: the layers.
+        network: Not changed.
+        paths: The layers.
         images: (N, 3, H, W).
     """
     seen = _Seen()

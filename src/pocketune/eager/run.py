@@ -1,7 +1,7 @@
 """Training runs in PyTorch: the network is rebuilt from the run's folder.
 
 A kit holds its frozen part as graphs, which PyTorch cannot train. The folder of such a run
-therefore holds one more file, ``network.safetensors``: all values of the network at the start of
+therefore holds one more file, `network.safetensors`: all values of the network at the start of
 the run and, if known, the 8-bit formats of the feature maps in its frozen part. Together with the
 manifest's network and method, it rebuilds the network on any machine.
 """
@@ -44,14 +44,14 @@ _FORMATS = "input_formats"
 
 
 class TorchEngines:
-    """Makes PyTorch engines from kits: an ``EngineFactory`` for ``train`` and ``resume``.
+    """Makes PyTorch engines from kits: an `EngineFactory` for `train` and `resume`.
 
-    On the CPU, a frozen part with known formats computes with integers, as after ``calibrate``, if
+    On the CPU, a frozen part with known formats computes with integers, as after `calibrate`, if
     PyTorch supports it.
 
     Args:
-        device: where to compute, ``"cpu"`` or ``"cuda"``.
-        network: a file with all values of the network, for a new run; by default the file in the
+        device: Where to compute, `"cpu"` or `"cuda"`.
+        network: A file with all values of the network, for a new run; by default the file in the
             run's folder. A method that trains everything needs neither.
     """
 
@@ -63,7 +63,7 @@ class TorchEngines:
         """An engine for the run in whose folder the kit lies.
 
         Raises:
-            PocketuneError: the network cannot be rebuilt from the kit and the file.
+            PocketuneError: The network cannot be rebuilt from the kit and the file.
         """
         manifest, kept = kit.manifest, kit.path / NETWORK
         source = self._source or (kept if kept.exists() else None)
@@ -91,10 +91,10 @@ class TorchEngines:
 
 
 def save_values(network: nn.Module, path: Path) -> None:
-    """Write all values of an adapted network for ``TorchEngines``, atomically.
+    """Write all values of an adapted network for `TorchEngines`, atomically.
 
     Raises:
-        PocketuneError: the file cannot be written.
+        PocketuneError: The file cannot be written.
     """
     metadata = {_FORMATS: json.dumps(input_formats(network))}
     with replacing(path, SafetensorError) as file:

@@ -49,16 +49,16 @@ def adapt_extractor(
     so does one with other limits, which takes a minute.
 
     Args:
-        photos: Labeled photos, as for ``train``. Validation photos are not used.
+        photos: Labeled photos, as for `train`. Validation photos are not used.
         out: The kit to write: a folder or a .zip.
         settings: Limits and options.
-        supernet: A file of ``pretrain_supernet`` or ``save_supernet``.
+        supernet: A file of `pretrain_supernet` or `save_supernet`.
         method: What the kit trains; by default TinyTL's biases and lite residual modules.
-        work: Folder of what is measured; by default that of the kit with ``.search`` behind.
+        work: Folder of what is measured; by default that of the kit with `.search` behind.
         run: Train the kit on all photos, into this run folder, in a process that is held to the
             budget.
         progress: The progress display; standard output by default.
-        options: Fields of :class:`ExtractorSettings`, which take precedence over ``settings``.
+        options: Fields of `ExtractorSettings`, which take precedence over `settings`.
 
     Returns:
         Everything that was measured, with the chosen sub-network.

@@ -19,7 +19,7 @@ def draw_front(record: Record, memory: Values, metric: str, path: Path) -> None:
         record: A finished search.
         memory: Estimated peak bytes (N,) of the measured sub-networks.
         metric: What is measured, for the axis.
-        path: The picture to write, an ``.svg``.
+        path: The picture to write, an `.svg`.
 
     Raises:
         PocketuneError: The file cannot be written.

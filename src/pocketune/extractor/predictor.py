@@ -34,7 +34,7 @@ class Predictor:
 
     Attributes:
         predict: Fitted to all pairs.
-        name: ``network`` or ``ridge``.
+        name: `network` or `ridge`.
         correlations: Spearman's rank correlation of each in cross-validation, by name: between the
             measured accuracies and those that were predicted without the fold that they are in.
     """

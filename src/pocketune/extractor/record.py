@@ -98,7 +98,7 @@ class Ranking:
     """How well accuracies are predicted.
 
     Attributes:
-        predictor: ``network`` or ``ridge``.
+        predictor: `network` or `ridge`.
         correlations: Rank correlation of both in cross-validation, by name.
         memory_error: 95 % of forecasts differ from their estimate by at most this share.
     """

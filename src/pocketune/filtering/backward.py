@@ -32,12 +32,12 @@ class Call(NamedTuple):
     """One call of a layer: where the patches of its feature maps are, and which are pooled maps.
 
     Attributes:
-        geometry: of the convolution.
-        groups: of its channels.
-        filter: patches of its output and of its input.
-        before: patches of the input if that is a pooled map.
-        pooled: whether the output is a pooled map.
-        rounds: whether sums and averages are rounded to 8 bits.
+        geometry: Of the convolution.
+        groups: Of its channels.
+        filter: Patches of its output and of its input.
+        before: Patches of the input if that is a pooled map.
+        pooled: Whether the output is a pooled map.
+        rounds: Whether sums and averages are rounded to 8 bits.
     """
 
     geometry: Geometry

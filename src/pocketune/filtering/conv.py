@@ -52,17 +52,17 @@ class FilteredConv2d(Conv2d):
     The state dict is that of `nn.Conv2d`. Second derivatives are refused.
 
     Attributes:
-        passes_pooled: whether it returns a `PooledMap` while gradients are recorded.
+        passes_pooled: Whether it returns a `PooledMap` while gradients are recorded.
 
     Args:
-        patch: rows and columns of a patch of the output.
-        alignment: where patches begin and what averages divide by: `"natural"`, `"paper"` or
+        patch: Rows and columns of a patch of the output.
+        alignment: Where patches begin and what averages divide by: `"natural"`, `"paper"` or
             `"reference"`; the rules are in `pocketune.filtering.geometry`.
         bits: 8 or 32, of the patch sums and of the averages.
-        options: all other arguments of `Conv2d`.
+        options: All other arguments of `Conv2d`.
 
     Raises:
-        PocketuneError: if `patch` is not a whole number of at least 1, or `alignment` or `bits` is
+        PocketuneError: If `patch` is not a whole number of at least 1, or `alignment` or `bits` is
             unknown.
     """
 
@@ -92,7 +92,7 @@ class FilteredConv2d(Conv2d):
         """Take over the parameters of a convolution (the same objects, not copies).
 
         Raises:
-            PocketuneError: if `conv` is not a two-dimensional convolution, or has its own forward
+            PocketuneError: If `conv` is not a two-dimensional convolution, or has its own forward
                 pass.
         """
         _refuse_other_layers(cls, conv)
@@ -112,7 +112,7 @@ class FilteredConv2d(Conv2d):
         It is a `PooledMap` if `passes_pooled` is set, gradients are recorded and there is a batch.
 
         Raises:
-            PocketuneError: for a `PooledMap` that would have to be padded first.
+            PocketuneError: For a `PooledMap` that would have to be padded first.
         """
         kernel = self.kernel()
         if isinstance(input, PooledMap):
@@ -175,7 +175,7 @@ def filter_convolution(
     """`conv` with filtered gradients and the same parameters; see `FilteredConv2d`.
 
     Raises:
-        PocketuneError: if `conv` is not a two-dimensional convolution of a known class.
+        PocketuneError: If `conv` is not a two-dimensional convolution of a known class.
     """
     standardizes = type(conv) is StandardizedConv2d
     cls = FilteredStandardizedConv2d if standardizes else FilteredConv2d
@@ -186,7 +186,7 @@ def check_filter(patch: object, alignment: object, bits: object) -> None:
     """Check the size of patches, their alignment and the number of bits.
 
     Raises:
-        PocketuneError: naming the argument that is wrong.
+        PocketuneError: Naming the argument that is wrong.
     """
     check_positive(patch=patch)
     check_choice(ALIGNMENTS, alignment=alignment)

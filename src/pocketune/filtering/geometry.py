@@ -36,13 +36,13 @@ class Filter(NamedTuple):
     """The patches of one convolution on maps of one size.
 
     Attributes:
-        output: patches of the output's gradient.
-        input: patches of the input, one for each of the output's.
-        divisor: divides the sum of a patch of the output's gradient; None for the number of its
+        output: Patches of the output's gradient.
+        input: Patches of the input, one for each of the output's.
+        divisor: Divides the sum of a patch of the output's gradient; None for the number of its
             elements that are on the feature map.
-        meets: a tap meets one in `meets` elements of a patch of the input; both gradients are
+        meets: A tap meets one in `meets` elements of a patch of the input; both gradients are
             divided by it.
-        dilation: of the kernel, in patches of the input; 0 if its taps are too close together to
+        dilation: Of the kernel, in patches of the input; 0 if its taps are too close together to
             be distinguished, so that only their sum counts.
     """
 

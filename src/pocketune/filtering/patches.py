@@ -26,10 +26,10 @@ class Patches:
     """A grid of patches on a feature map, (vertical, horizontal) each.
 
     Attributes:
-        size: rows and columns of a patch.
-        start: where on the feature map the first patch begins; negative if it begins in the zeros
+        size: Rows and columns of a patch.
+        start: Where on the feature map the first patch begins; negative if it begins in the zeros
             around it.
-        count: patches in a column and in a row of the grid.
+        count: Patches in a column and in a row of the grid.
     """
 
     size: Pair

@@ -36,11 +36,11 @@ class PooledMap:
     """A feature map and the tensor that carries its gradient.
 
     Attributes:
-        value: the feature map (N, C, H, W), without a gradient of its own.
+        value: The feature map (N, C, H, W), without a gradient of its own.
         carrier: (N, C, P, Q) with any values. Its gradient holds, for each patch, the sum of the
             feature map's gradient, before the activation.
-        patches: of the feature map.
-        slopes: sum over each patch of the activation's derivative, (N, C, P, Q); None before an
+        patches: Of the feature map.
+        slopes: Sum over each patch of the activation's derivative, (N, C, P, Q); None before an
             activation.
     """
 
@@ -53,7 +53,7 @@ class PooledMap:
         """Apply a scale and a shift of each channel; the shift may be trained.
 
         Raises:
-            PocketuneError: after an activation, where the shift needs another gradient.
+            PocketuneError: After an activation, where the shift needs another gradient.
         """
         self._refuse_activated("a norm")
         with torch.no_grad():
@@ -64,7 +64,7 @@ class PooledMap:
         """Apply one of `SLOPES`; the slopes are counts, stored in a byte where that is enough.
 
         Raises:
-            PocketuneError: after an activation, where the gradient differs within a patch.
+            PocketuneError: After an activation, where the gradient differs within a patch.
         """
         self._refuse_activated("an activation")
         with torch.no_grad():
@@ -77,7 +77,7 @@ class PooledMap:
         """Add a pooled map with the same patches, or a tensor that requires no gradient.
 
         Raises:
-            PocketuneError: if the patches differ, the tensor requires a gradient, or either pooled
+            PocketuneError: If the patches differ, the tensor requires a gradient, or either pooled
                 map follows an activation.
         """
         self._refuse_activated("a sum")
@@ -125,7 +125,7 @@ class PooledBatchNorm2d(FrozenBatchNorm2d):
         """(N, features, H, W) -> the same shape; a `PooledMap` -> a `PooledMap`.
 
         Raises:
-            PocketuneError: for a `PooledMap`, if `weight` requires a gradient.
+            PocketuneError: For a `PooledMap`, if `weight` requires a gradient.
         """
         if isinstance(x, Tensor):
             return super().forward(x)
@@ -148,7 +148,7 @@ class PooledActivation(nn.Module):
     to 255 elements, 32 for larger patches. For tensors, what the activation itself keeps.
 
     Args:
-        activation: one of `SLOPES`.
+        activation: One of `SLOPES`.
     """
 
     def __init__(self, activation: nn.Module) -> None:

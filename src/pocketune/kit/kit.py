@@ -200,7 +200,7 @@ def checked_state(
     """Copies of the tensors of these names and shapes, C-contiguous float32.
 
     Args:
-        values: Tensors by name; those that are not in ``shapes`` are ignored.
+        values: Tensors by name; those that are not in `shapes` are ignored.
         shapes: The shape of each tensor.
         where: Origin of the tensors, for messages.
 
@@ -215,7 +215,7 @@ def checked_state(
 def check_state(
     values: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], where: str
 ) -> None:
-    """Check what :func:`checked_state` checks, without copies."""
+    """Check what `checked_state` checks, without copies."""
     for name, shape in shapes.items():
         if name not in values:
             raise KitError(f"{where} lacks the tensor {name}")

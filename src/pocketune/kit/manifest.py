@@ -1,4 +1,4 @@
-"""The description of a kit: ``manifest.json``."""
+"""The description of a kit: `manifest.json`."""
 
 import json
 import math
@@ -90,16 +90,16 @@ class GraphSpec:
     """The cost of a graph.
 
     Attributes:
-        memory: Peak bytes of live tensors, for one image (``features``) or one batch.
-        flops: Floating point operations, for one image (``features``) or one batch.
+        memory: Peak bytes of live tensors, for one image (`features`) or one batch.
+        flops: Floating point operations, for one image (`features`) or one batch.
         nodes: Number of nodes.
         weights: Bytes of the constants in the file.
         largest: Bytes of the largest constant that the runtime copies to another layout when it
             opens the graph; 0 if it copies none.
-        work: What a run does, by the kinds of `WorkKind`, for one image (``features``) or one
+        work: What a run does, by the kinds of `WorkKind`, for one image (`features`) or one
             batch.
         arena: Bytes of the runtime's arena after a run, with the gaps between tensors, for one
-            image (``features``) or one batch.
+            image (`features`) or one batch.
     """
 
     memory: int
@@ -135,7 +135,7 @@ class MaskSpec:
             raise KitError(f"{self.name} has keep={self.keep}, which must be above 0 and up to 1")
 
     def draw(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """A mask of 0 and ``1 / keep``; every engine draws its masks here, so that all agree."""
+        """A mask of 0 and `1 / keep`; every engine draws its masks here, so that all agree."""
         kept = rng.random(self.shape, dtype=np.float32) < self.keep
         mask: NDArray[np.float32] = kept * np.float32(1 / self.keep)
         return mask
@@ -202,13 +202,13 @@ class Manifest:
         mean: Mean of the red, green and blue pixels, on [0, 1]. The graphs already apply it.
         std: Standard deviation of the same. The graphs already apply it.
         batch: Images in a training step.
-        features: Shape of one image's features; None for a kit without ``features.onnx``.
-        embeddings: Size of the output layer's input, the second output of ``predict.onnx``; None
+        features: Shape of one image's features; None for a kit without `features.onnx`.
+        embeddings: Size of the output layer's input, the second output of `predict.onnx`; None
             if that layer does not read one vector for each image.
         parameters: The trained parameters.
         statistics: The running statistics that training updates.
         masks: The dropout masks that the step takes.
-        graphs: The cost of each graph, by ``features``, ``step`` and ``predict``.
+        graphs: The cost of each graph, by `features`, `step` and `predict`.
         files: SHA-256 of every file of the kit, in hexadecimal.
         quantization: Quantization of the frozen part; None if its weights are stored in float32.
 
@@ -273,12 +273,12 @@ class Manifest:
 
     @property
     def method_name(self) -> str:
-        """Name of the method; those of a sum with a ``+`` between."""
+        """Name of the method; those of a sum with a `+` between."""
         return "+".join(str(term.get("name")) for term in terms_of(self.method))
 
     @property
     def images_at_once(self) -> int:
-        """Number of images that ``features.onnx`` processes at once.
+        """Number of images that `features.onnx` processes at once.
 
         Its temporary tensors are the largest of a step on photos and must not grow with the batch.
         For small images, a call for each would cost more than its arithmetic. The number is
@@ -290,7 +290,7 @@ class Manifest:
         return min(self.batch, max(1, fitting))
 
     def shapes(self, classes: int) -> dict[str, tuple[int, ...]]:
-        """The shape of each parameter and statistic for ``classes`` classes."""
+        """The shape of each parameter and statistic for `classes` classes."""
         specs = (*self.parameters, *self.statistics)
         return self.task.shapes({spec.name: spec.shape for spec in specs}, classes)
 

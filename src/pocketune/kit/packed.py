@@ -32,7 +32,7 @@ class Packed:
 
     @contextlib.contextmanager
     def open(self, mode: str = "rb") -> Iterator[BinaryIO]:  # noqa: ARG002
-        """The file as a stream of bytes, unpacked while it is read; ``mode`` is that of a path.
+        """The file as a stream of bytes, unpacked while it is read; `mode` is that of a path.
 
         Raises:
             PocketuneError: It would unpack to far more bytes than a file of a run.
@@ -49,7 +49,7 @@ class Packed:
                 yield cast("BinaryIO", stream)
 
     def read_bytes(self) -> bytes:
-        """All bytes of the file; see :meth:`open`."""
+        """All bytes of the file; see `open`."""
         with self.open() as stream:
             return stream.read()
 

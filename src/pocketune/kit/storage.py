@@ -35,11 +35,11 @@ class Storage(Protocol):
     folder: Path | None
 
     def open(self, name: str) -> contextlib.AbstractContextManager[BinaryIO]:
-        """The file as a stream of bytes; raises ``FileNotFoundError`` if it does not exist."""
+        """The file as a stream of bytes; raises `FileNotFoundError` if it does not exist."""
         ...
 
     def size(self, name: str) -> int:
-        """Bytes of the file, unpacked; raises ``FileNotFoundError`` if it does not exist."""
+        """Bytes of the file, unpacked; raises `FileNotFoundError` if it does not exist."""
         ...
 
     def find(self, name: str) -> Source | None:
@@ -142,7 +142,7 @@ def run_file(path: Path, name: str) -> Source | None:
 
 @contextlib.contextmanager
 def reading(path: Path, name: str | None = None) -> Iterator[None]:
-    """Turn any error while a file of a kit is read into a :class:`KitError`."""
+    """Turn any error while a file of a kit is read into a `KitError`."""
     where = f"{name} of the kit {path}" if name else f"the kit {path}"
     with files.reading(where, *_DAMAGE, remedy="copy the kit again", raises=KitError):
         try:

@@ -33,7 +33,7 @@ _FLOATS = ("F32",)
 def write_tensors(
     path: Path, tensors: Mapping[str, NDArray[Any]], *, kind: str, metadata: dict[str, Any]
 ) -> None:
-    """Write tensors of float32, int8 or uint8 to ``path``, atomically and durably.
+    """Write tensors of float32, int8 or uint8 to `path`, atomically and durably.
 
     Tensors are written from their own memory, without a copy. The header holds a checksum of
     everything else, which every reader compares.
@@ -41,18 +41,18 @@ def write_tensors(
     Args:
         path: The file to write or replace.
         tensors: The tensors by name.
-        kind: Kind of the file, such as ``checkpoint``; :func:`read_tensors` checks it.
+        kind: Kind of the file, such as `checkpoint`; `read_tensors` checks it.
         metadata: A JSON object for the file's header.
 
     Raises:
-        PocketuneError: The file cannot be written; what was at ``path`` is unchanged.
+        PocketuneError: The file cannot be written; what was at `path` is unchanged.
     """
     with replacing(path) as partial, partial.open("wb") as file:
         _write(file, tensors, {"kind": kind, "schema": SCHEMA, **metadata})
 
 
 def read_tensors(path: Source, *, kind: str, codes: bool = False) -> tuple[State, dict[str, Any]]:
-    """Read a file of :func:`write_tensors`: its tensors and its metadata.
+    """Read a file of `write_tensors`: its tensors and its metadata.
 
     Args:
         path: The file.
@@ -73,7 +73,7 @@ def read_tensors(path: Source, *, kind: str, codes: bool = False) -> tuple[State
 
 
 def copy_tensors(path: Path, arrays: Mapping[str, NDArray[np.float32]], *, kind: str) -> None:
-    """Copy tensors of a file of :func:`write_tensors` into arrays, one after the other.
+    """Copy tensors of a file of `write_tensors` into arrays, one after the other.
 
     Args:
         path: The file.

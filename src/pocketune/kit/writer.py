@@ -24,16 +24,16 @@ def write_kit(
     """Write a kit and open it.
 
     The kit is assembled under a temporary name in the same folder and then renamed, so that an
-    incomplete kit is never at ``path``. An existing kit is replaced.
+    incomplete kit is never at `path`. An existing kit is replaced.
 
     Args:
         path: A folder, or a file whose name ends in .zip.
-        manifest: The manifest; its ``files`` are filled in here.
+        manifest: The manifest; its `files` are filled in here.
         files: Each file of the kit except the manifest, as bytes or as a path to copy from.
 
     Raises:
-        KitError: Something other than a kit is at ``path``, or the disk cannot be written.
-        ValueError: ``files`` are not the files of a kit with this manifest.
+        KitError: Something other than a kit is at `path`, or the disk cannot be written.
+        ValueError: `files` are not the files of a kit with this manifest.
     """
     target = Path(path)
     needed = required_files(manifest)
@@ -52,10 +52,10 @@ def write_kit(
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
-    """Check, before a kit is compiled, that `write_kit` can write to ``path``.
+    """Check, before a kit is compiled, that `write_kit` can write to `path`.
 
     Raises:
-        KitError: Something other than a kit is at ``path``, or the folder that contains it cannot
+        KitError: Something other than a kit is at `path`, or the folder that contains it cannot
             be written.
     """
     target = Path(path).absolute()

@@ -26,8 +26,8 @@ def register_operator(schema: str, fake: Callable[..., Tensor] | None = None) ->
     The operator is not differentiable.
 
     Args:
-        schema: name, arguments and results, as `torch.library.Library.define` takes them.
-        fake: makes an empty result from the fake tensors of tracing; not needed by a function
+        schema: Name, arguments and results, as `torch.library.Library.define` takes them.
+        fake: Makes an empty result from the fake tensors of tracing; not needed by a function
             that only calls PyTorch's operators.
     """
 

@@ -57,7 +57,7 @@ def pack_nonnegative(x: Tensor, channels_last: bool) -> Tensor:
 
     Args:
         x: float, n elements; (N, C, H, W) if `channels_last`.
-        channels_last: pack in the order (N, H, W, C).
+        channels_last: Pack in the order (N, H, W, C).
 
     Returns:
         uint8 (ceil(n / 8),).
@@ -92,7 +92,7 @@ def mask_gradient(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tens
     Args:
         gradient: float, n elements; (N, C, H, W) if `channels_last`.
         packed: uint8 (ceil(n / 8),), packed with the same `channels_last`.
-        channels_last: the order of the bits, and the memory format of the result.
+        channels_last: The order of the bits, and the memory format of the result.
 
     Returns:
         A new tensor like `gradient`. It is no view, so that what a layer returns may be changed in

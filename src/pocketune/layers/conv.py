@@ -22,11 +22,11 @@ class Conv2d(nn.Conv2d):
     Kept for the backward pass: 32 bits an element (the padded input), as in `nn.Conv2d`.
 
     Args:
-        arguments: those of `nn.Conv2d`.
-        same_padding: pad with as many zeros as give `ceil(size / stride)` rows and columns, half
+        arguments: Those of `nn.Conv2d`.
+        same_padding: Pad with as many zeros as give `ceil(size / stride)` rows and columns, half
             of them on each side, and an odd one on the right and at the bottom. Their number
             depends on the size of the input; `padding` stays 0.
-        options: keyword arguments of `nn.Conv2d`.
+        options: Keyword arguments of `nn.Conv2d`.
     """
 
     def __init__(self, *arguments: Any, same_padding: bool = False, **options: Any) -> None:
@@ -41,11 +41,11 @@ class Conv2d(nn.Conv2d):
         the caller to replace.
 
         Args:
-            conv: the convolution to imitate.
-            options: further arguments of this class.
+            conv: The convolution to imitate.
+            options: Further arguments of this class.
 
         Raises:
-            PocketuneError: if `conv` computes its kernel in every step.
+            PocketuneError: If `conv` computes its kernel in every step.
         """
         require_kernel(conv)
         made = cls(
@@ -70,7 +70,7 @@ class Conv2d(nn.Conv2d):
         """Take over kernel and bias of a convolution (the same objects, not copies).
 
         Raises:
-            PocketuneError: if `conv` computes its kernel in every step.
+            PocketuneError: If `conv` computes its kernel in every step.
         """
         made = cls.like(conv)
         made.weight = conv.weight
@@ -134,7 +134,7 @@ def require_kernel(conv: nn.Module) -> None:
     """Check that the kernel of a convolution can be taken over.
 
     Raises:
-        PocketuneError: the kernel is computed in every step.
+        PocketuneError: The kernel is computed in every step.
     """
     if computes_kernel(conv):
         raise PocketuneError(
@@ -170,11 +170,11 @@ def frozen_convolution(
     """The output of a convolution shaped like `conv` that keeps only its stored kernel.
 
     Args:
-        conv: gives stride, padding, dilation and groups.
-        x: the input.
-        bias: may be trained.
-        kernel: computes the kernel from `stored`, once in each pass.
-        stored: the tensors that represent the kernel.
+        conv: Gives stride, padding, dilation and groups.
+        x: The input.
+        bias: May be trained.
+        kernel: Computes the kernel from `stored`, once in each pass.
+        stored: The tensors that represent the kernel.
     """
     numbers = (conv.stride, conv.padding, conv.dilation, conv.groups)
     y: Tensor = _FrozenConvolution.apply(x, bias, numbers, kernel, *stored)  # type: ignore[no-untyped-call]

@@ -25,7 +25,7 @@ class FewBitActivation(nn.Module):
         bits: 1, 2, 4 or 8.
 
     Raises:
-        PocketuneError: it is another number.
+        PocketuneError: It is another number.
     """
 
     derivative = ""
@@ -57,7 +57,7 @@ class FewBitGELU(FewBitActivation):
 
     Args:
         bits: 1, 2, 4 or 8. With 1 the gradient passes from x = -1/64 on, nearly unscaled.
-        approximate: as of `nn.GELU`. Both forms have the same table.
+        approximate: As of `nn.GELU`. Both forms have the same table.
     """
 
     derivative = "gelu"

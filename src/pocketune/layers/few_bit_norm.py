@@ -22,8 +22,8 @@ class FewBitLayerNorm(nn.LayerNorm):
     is normalized together. `nn.LayerNorm` keeps 32 bits an element (the input).
 
     Args:
-        arguments: as of `nn.LayerNorm`.
-        channels_first: whether the channels of maps (N, C, H, W) are normalized.
+        arguments: As of `nn.LayerNorm`.
+        channels_first: Whether the channels of maps (N, C, H, W) are normalized.
     """
 
     def __init__(self, *arguments: Any, channels_first: bool = False, **options: Any) -> None:

@@ -17,7 +17,7 @@ def group_size(channels: int) -> int:
     (8, 7)
 
     Raises:
-        PocketuneError: only 1 does. On feature maps of one pixel, a norm over single channels
+        PocketuneError: Only 1 does. On feature maps of one pixel, a norm over single channels
             would give every image the same output.
     """
     size = next(size for size in range(min(GROUP, channels), 0, -1) if channels % size == 0)
@@ -39,11 +39,11 @@ class GroupNorm(nn.GroupNorm):
     `FrozenBatchNorm2d` with a frozen weight keeps nothing.
 
     Args:
-        channels: number of channels.
-        eps: added to the variance.
+        channels: Number of channels.
+        eps: Added to the variance.
 
     Raises:
-        PocketuneError: if no number from 2 to 8 divides `channels`.
+        PocketuneError: If no number from 2 to 8 divides `channels`.
     """
 
     def __init__(self, channels: int, eps: float = 1e-3) -> None:
@@ -56,7 +56,7 @@ class GroupNorm(nn.GroupNorm):
         Modules inside `norm` (timm's `BatchNormAct2d` has an activation) run after it.
 
         Raises:
-            PocketuneError: if `norm` has no weight and bias, or its channels cannot be grouped.
+            PocketuneError: If `norm` has no weight and bias, or its channels cannot be grouped.
         """
         if not norm.affine:
             raise PocketuneError(f"{norm} has no weight and bias to take over (affine=False)")

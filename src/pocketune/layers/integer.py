@@ -36,9 +36,9 @@ class IntegerConv2d(QuantizedConv2d):
     uint8 if `output_format` is set. Feature maps are stored channels-last. It has no gradient.
 
     Attributes:
-        input_format: format of the input.
-        output_format: format of the output; None for float32.
-        activation: one of `ACTIVATIONS`.
+        input_format: Format of the input.
+        output_format: Format of the output; None for float32.
+        activation: One of `ACTIVATIONS`.
     """
 
     input_format: Uint8

@@ -18,8 +18,8 @@ class LowRank(nn.Module):
     nothing if `down` is frozen) and of the `rank` channels between (for that of `up`).
 
     Args:
-        layer: a linear layer, or a 1x1 convolution of one group; only its shape is read.
-        rank: channels between `down` and `up`.
+        layer: A linear layer, or a 1x1 convolution of one group; only its shape is read.
+        rank: Channels between `down` and `up`.
     """
 
     def __init__(self, layer: nn.Linear | nn.Conv2d, rank: int) -> None:

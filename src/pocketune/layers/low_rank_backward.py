@@ -23,7 +23,7 @@ def check_bases(order: object, rank: object) -> None:
     """Check the side of patches and the number of sequencies.
 
     Raises:
-        PocketuneError: naming the argument that is wrong.
+        PocketuneError: Naming the argument that is wrong.
     """
     side = whole_number(order)
     if side is None or side < 2 or side & (side - 1):
@@ -53,12 +53,12 @@ class LowRankLinear(nn.Linear):
     The state dict is that of `nn.Linear`. Second derivatives are refused.
 
     Args:
-        order: side of a patch in tokens, a power of two.
-        rank: bases of sequencies i + j < rank are kept.
-        options: all other arguments of `nn.Linear`.
+        order: Side of a patch in tokens, a power of two.
+        rank: Bases of sequencies i + j < rank are kept.
+        options: All other arguments of `nn.Linear`.
 
     Raises:
-        PocketuneError: order or rank is out of range.
+        PocketuneError: Order or rank is out of range.
     """
 
     def __init__(self, *arguments: Any, order: int = 8, rank: int = 6, **options: Any) -> None:
@@ -100,12 +100,12 @@ class LowRankConv2d(Conv2d):
     Kept for the backward pass: as `LowRankLinear`.
 
     Args:
-        order: side of a patch in pixels, a power of two.
-        rank: bases of sequencies i + j < rank are kept.
-        options: all other arguments of `Conv2d`.
+        order: Side of a patch in pixels, a power of two.
+        rank: Bases of sequencies i + j < rank are kept.
+        options: All other arguments of `Conv2d`.
 
     Raises:
-        PocketuneError: order or rank is out of range.
+        PocketuneError: Order or rank is out of range.
     """
 
     def __init__(self, *arguments: Any, order: int = 8, rank: int = 6, **options: Any) -> None:

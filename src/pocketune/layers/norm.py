@@ -24,8 +24,8 @@ class FrozenBatchNorm2d(nn.Module):
     on loading.
 
     Args:
-        features: number of channels.
-        eps: added to the variance.
+        features: Number of channels.
+        eps: Added to the variance.
     """
 
     running_mean: Tensor
@@ -50,7 +50,7 @@ class FrozenBatchNorm2d(nn.Module):
         names and run after it, in their order.
 
         Raises:
-            PocketuneError: if `norm` has no running statistics.
+            PocketuneError: If `norm` has no running statistics.
         """
         if norm.running_mean is None or norm.running_var is None:
             raise PocketuneError(

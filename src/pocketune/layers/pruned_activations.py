@@ -70,11 +70,11 @@ class PrunedConv2d(Conv2d):
     dimensions by a random matrix of -sqrt(3), 0 and sqrt(3).
 
     Args:
-        arguments: those of `Conv2d`.
-        ratio: share of the elements to drop, from 0 to less than 1.
-        forward: whether the forward pass computes with the zeros, too.
-        dimensions: of the projection; None estimates nothing. Of one group only.
-        options: keyword arguments of `Conv2d`.
+        arguments: Those of `Conv2d`.
+        ratio: Share of the elements to drop, from 0 to less than 1.
+        forward: Whether the forward pass computes with the zeros, too.
+        dimensions: Of the projection; None estimates nothing. Of one group only.
+        options: Keyword arguments of `Conv2d`.
     """
 
     projection: Tensor | None
@@ -147,11 +147,11 @@ class PrunedBatchNorm2d(nn.BatchNorm2d):
     each channel. `nn.BatchNorm2d` keeps 32 bits an element.
 
     Args:
-        features: number of channels.
-        ratio: share of the elements to drop, from 0 to less than 1.
-        forward: whether the forward pass computes with the zeros, too.
-        rectified: whether a ReLU follows.
-        options: keyword arguments of `nn.BatchNorm2d`.
+        features: Number of channels.
+        ratio: Share of the elements to drop, from 0 to less than 1.
+        forward: Whether the forward pass computes with the zeros, too.
+        rectified: Whether a ReLU follows.
+        options: Keyword arguments of `nn.BatchNorm2d`.
     """
 
     def __init__(
@@ -171,11 +171,11 @@ class PrunedBatchNorm2d(nn.BatchNorm2d):
         """Take over the tensors of a batch norm (the same objects, not copies).
 
         Args:
-            norm: the batch norm.
-            options: further arguments of this class.
+            norm: The batch norm.
+            options: Further arguments of this class.
 
         Raises:
-            PocketuneError: it has no weight and bias, or no running statistics.
+            PocketuneError: It has no weight and bias, or no running statistics.
         """
         if not (norm.affine and norm.track_running_stats):
             raise PocketuneError(
@@ -233,10 +233,10 @@ class _Pruning(NamedTuple):
     """How a layer is pruned.
 
     Attributes:
-        most: survivors of an image.
-        masks_forward: whether the forward pass is pruned.
-        channels_last: the order of the bits.
-        rectified: whether negative elements count as zeros.
+        most: Survivors of an image.
+        masks_forward: Whether the forward pass is pruned.
+        channels_last: The order of the bits.
+        rectified: Whether negative elements count as zeros.
     """
 
     most: int

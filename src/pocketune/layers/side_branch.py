@@ -30,12 +30,12 @@ class SideBranch(nn.Module):
     (input of `norm2`). Pooling and resizing keep nothing.
 
     Args:
-        conv1: the first convolution.
-        norm1: the norm after it.
-        conv2: the 1x1 convolution.
-        norm2: the norm after it.
-        stride: how many times smaller the block's output is than the branch's input.
-        window: side of the squares of pixels that are averaged.
+        conv1: The first convolution.
+        norm1: The norm after it.
+        conv2: The 1x1 convolution.
+        norm2: The norm after it.
+        stride: How many times smaller the block's output is than the branch's input.
+        window: Side of the squares of pixels that are averaged.
     """
 
     LAST_BIAS = "norm2.bias"
@@ -96,15 +96,15 @@ class LiteResidual(SideBranch):
     Kept for the backward pass: what a `SideBranch` keeps, on a quarter of the block's pixels.
 
     Args:
-        inputs: channels of the block's input; the middle has as many, rounded up to a multiple of
+        inputs: Channels of the block's input; the middle has as many, rounded up to a multiple of
             8.
-        outputs: channels of the block's output.
-        kernel: side of the first convolution, odd.
-        stride: stride of the block's convolutions.
-        groups: groups of the first convolution.
+        outputs: Channels of the block's output.
+        kernel: Side of the first convolution, odd.
+        stride: Stride of the block's convolutions.
+        groups: Groups of the first convolution.
 
     Raises:
-        PocketuneError: if `groups` does not divide `inputs`, or channels cannot be divided into
+        PocketuneError: If `groups` does not divide `inputs`, or channels cannot be divided into
             the groups of a norm.
     """
 
@@ -164,12 +164,12 @@ class ProgramModule(SideBranch):
     Kept for the backward pass: what a `SideBranch` keeps.
 
     Args:
-        inputs: channels of its input.
-        middle: channels between its convolutions.
-        outputs: channels of the block's output.
-        kernel: side of the first convolution, odd.
-        stride: how many times smaller the block's output is than the module's input.
-        reads_image: whether its input is the network's image instead of the block's input; the
+        inputs: Channels of its input.
+        middle: Channels between its convolutions.
+        outputs: Channels of the block's output.
+        kernel: Side of the first convolution, odd.
+        stride: How many times smaller the block's output is than the module's input.
+        reads_image: Whether its input is the network's image instead of the block's input; the
             image is pooled to half the side of the block's output.
     """
 

@@ -49,11 +49,11 @@ class Slopes:
     """The derivative of an activation as a table.
 
     Attributes:
-        step: width of a cell. The cell of x is `round(x / step) + 128`, with halves to the even
+        step: Width of a cell. The cell of x is `round(x / step) + 128`, with halves to the even
             number, from 0 to 255.
         codes: uint8 (256,), the level of each cell.
         levels: float64 (2**bits,), the derivative of each level.
-        bits: bits of a code.
+        bits: Bits of a code.
     """
 
     step: float
@@ -83,7 +83,7 @@ def check_bits(bits: int) -> None:
     """Check a number of bits.
 
     Raises:
-        PocketuneError: it is none of `BITS`.
+        PocketuneError: It is none of `BITS`.
     """
     if isinstance(bits, bool) or bits not in BITS:
         raise PocketuneError(f"bits={bits!r} must be 1, 2, 4 or 8")
@@ -115,7 +115,7 @@ def best_partition(values: NDArray[np.float64], parts: int) -> NDArray[np.int64]
 
     Args:
         values: (n,).
-        parts: from 1 to n.
+        parts: From 1 to n.
 
     Returns:
         int64 (parts,), ascending from 0.
@@ -156,9 +156,9 @@ def pack_slopes(x: Tensor, activation: str, bits: int, channels_last: bool) -> T
 
     Args:
         x: float, n elements; (N, C, H, W) if `channels_last`.
-        activation: as of `slopes`.
-        bits: of a code.
-        channels_last: pack in the order (N, H, W, C).
+        activation: As of `slopes`.
+        bits: Of a code.
+        channels_last: Pack in the order (N, H, W, C).
 
     Returns:
         uint8 (ceil(n * bits / 8),).
@@ -184,10 +184,10 @@ def scale_by_slopes(
 
     Args:
         gradient: float, n elements; (N, C, H, W) if `channels_last`.
-        packed: of `pack_slopes`, with the same other arguments.
-        activation: see there.
-        bits: of a code.
-        channels_last: the order of the codes, and the memory format of the result.
+        packed: Of `pack_slopes`, with the same other arguments.
+        activation: See there.
+        bits: Of a code.
+        channels_last: The order of the codes, and the memory format of the result.
 
     Returns:
         A new tensor like `gradient`.

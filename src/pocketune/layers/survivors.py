@@ -44,7 +44,7 @@ def threshold(x: Tensor, count: int) -> Tensor:
 
     Args:
         x: (N, ...), n elements an image.
-        count: from 1 to n; with n, the threshold is -1.
+        count: From 1 to n; with n, the threshold is -1.
 
     Returns:
         (N,).
@@ -108,7 +108,7 @@ def pack_above(x: Tensor, limit: Tensor, channels_last: bool) -> Tensor:
     Args:
         x: (N, C, H, W).
         limit: (N,), or (1,) for all images.
-        channels_last: pack in the order (N, H, W, C).
+        channels_last: Pack in the order (N, H, W, C).
     """
     above = x.detach().abs() > limit.view(-1, 1, 1, 1)
     flat = flat_elements(above, channels_last)
@@ -129,9 +129,9 @@ def survivors(x: Tensor, packed: Tensor, count: int, channels_last: bool) -> Ten
 
     Args:
         x: (N, C, H, W).
-        packed: of `pack_above`, with the same `channels_last`.
-        count: most survivors of an image.
-        channels_last: the order of the bits.
+        packed: Of `pack_above`, with the same `channels_last`.
+        count: Most survivors of an image.
+        channels_last: The order of the bits.
 
     Returns:
         (N * count,).

@@ -113,7 +113,7 @@ def standardized(conv: nn.Conv2d) -> nn.Conv2d:
     """A copy of `conv` with its filters standardized once, for a convolution that stays frozen.
 
     Raises:
-        PocketuneError: if its kernel is computed in every step.
+        PocketuneError: If its kernel is computed in every step.
     """
     require_kernel(conv)
     twin = copy.deepcopy(conv)

@@ -84,7 +84,7 @@ class TopBlocks(Method):
     and so is the last norm of a transformer with the classifier.
 
     Attributes:
-        blocks: how many blocks, counted from the classifier; 0 trains only what follows them.
+        blocks: How many blocks, counted from the classifier; 0 trains only what follows them.
     """
 
     blocks: int = 3
@@ -93,7 +93,7 @@ class TopBlocks(Method):
         """Blocks, feature fusion layer, decode head and classifier.
 
         Raises:
-            PocketuneError: the network has fewer blocks; the message gives their number.
+            PocketuneError: The network has fewer blocks; the message gives their number.
         """
         body = anatomy(network)
         blocks = top_blocks(body, self.blocks, least=0)

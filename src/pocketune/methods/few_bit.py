@@ -39,7 +39,7 @@ class FewBitBackward(Method):
     `TopBlocks(3) + FewBitBackward(bits=8)`.
 
     Attributes:
-        bits: bits that an element of an activation keeps: 1, 2, 4 or 8.
+        bits: Bits that an element of an activation keeps: 1, 2, 4 or 8.
     """
 
     bits: int = 8
@@ -55,7 +55,7 @@ class FewBitBackward(Method):
         """Replace the activations from the first trained part on.
 
         Raises:
-            PocketuneError: the gradient passes none, or the network has no blocks.
+            PocketuneError: The gradient passes none, or the network has no blocks.
         """
         if not plan.trained:  # final_plan refuses it
             return plan

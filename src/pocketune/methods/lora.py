@@ -32,8 +32,8 @@ class LoRA(Method):
     the layers and the speed of the original network.
 
     Attributes:
-        rank: rank of each update.
-        train_down: train `down` too. Without it, `down` keeps its random values and the input of
+        rank: Rank of each update.
+        train_down: Train `down` too. Without it, `down` keeps its random values and the input of
             the layer is not kept for the backward pass, only `rank` channels of it (LoRA-FA, Zhang
             et al., 2023).
     """
@@ -49,7 +49,7 @@ class LoRA(Method):
         """The low-rank updates and the classifier.
 
         Raises:
-            PocketuneError: no layer can have an update.
+            PocketuneError: No layer can have an update.
         """
         branches: dict[str, Factory] = {
             name: partial(_update, self.rank) for name in _layers(network)

@@ -33,10 +33,10 @@ class LowRankBackward(Method):
     method, as in `TopBlocks(3) + LowRankBackward()`.
 
     Attributes:
-        order: side of a patch in tokens, a power of two; on a smaller grid, the next power of two.
-        rank: bases with fewer than so many sign changes, of rows and columns together, are kept:
+        order: Side of a patch in tokens, a power of two; on a smaller grid, the next power of two.
+        rank: Bases with fewer than so many sign changes, of rows and columns together, are kept:
             `rank (rank + 1) / 2` of `order`^2 while rank is at most order.
-        frozen: whether gradients pass through frozen linear layers in low rank, too. It saves
+        frozen: Whether gradients pass through frozen linear layers in low rank, too. It saves
             computation and no memory: a frozen linear layer keeps no input.
     """
 
@@ -56,7 +56,7 @@ class LowRankBackward(Method):
         """Replace the layers that no other method has replaced.
 
         Raises:
-            PocketuneError: there is none.
+            PocketuneError: There is none.
         """
         if not plan.trained:  # final_plan refuses it
             return plan

@@ -42,7 +42,7 @@ class Method(ABC):
         """What this method does to `network`, which is not changed.
 
         Raises:
-            PocketuneError: the method does not fit the network.
+            PocketuneError: The method does not fit the network.
         """
 
     def finalize(self, plan: Plan, network: nn.Module) -> Plan:  # noqa: ARG002 (for overriding)
@@ -51,11 +51,11 @@ class Method(ABC):
         It is called for each method of a sum, in order, after all of them have planned.
 
         Args:
-            plan: everything that the methods train, replace and add so far.
-            network: the network to adapt; not changed.
+            plan: Everything that the methods train, replace and add so far.
+            network: The network to adapt; not changed.
 
         Raises:
-            PocketuneError: the method has no effect on this plan.
+            PocketuneError: The method has no effect on this plan.
         """
         return plan
 
@@ -66,14 +66,14 @@ class Method(ABC):
         network's method, so that a rebuilt network is the same.
 
         Args:
-            network: the network to adapt; not changed.
-            plan: the plan of this method, or of the whole sum that it is part of.
+            network: The network to adapt; not changed.
+            plan: The plan of this method, or of the whole sum that it is part of.
 
         Returns:
             This method itself, unless a subclass has choices to make.
 
         Raises:
-            PocketuneError: the method does not fit the trained parameters.
+            PocketuneError: The method does not fit the trained parameters.
         """
         return self
 
@@ -116,7 +116,7 @@ class Sum(Method):
         """Everything that any of the methods trains, replaces or adds.
 
         Raises:
-            MethodConflict: two of them replace the same layer, one replaces a layer inside
+            MethodConflict: Two of them replace the same layer, one replaces a layer inside
                 another's, or two of them add a branch to the same block.
         """
         return Plan.merge([(method, planned(method, network)) for method in self.methods])
@@ -142,7 +142,7 @@ def planned(method: Method, network: nn.Module) -> Plan:
     """The plan of a method.
 
     Raises:
-        PocketuneError: the method does not fit the network, or returns something else.
+        PocketuneError: The method does not fit the network, or returns something else.
     """
     return _require_plan(method, "plan", method.plan(network))
 
@@ -151,7 +151,7 @@ def finalized(method: Method, plan: Plan, network: nn.Module) -> Plan:
     """The plan that a method has finalized.
 
     Raises:
-        PocketuneError: the method has no effect on this plan, or returns something else.
+        PocketuneError: The method has no effect on this plan, or returns something else.
     """
     return _require_plan(method, "finalize", method.finalize(plan, network))
 
@@ -167,8 +167,8 @@ def final_plan(method: Method, network: nn.Module) -> Plan:
     """Everything that `method` does to `network`: its plan, finalized.
 
     Raises:
-        PocketuneError: the method does not fit the network, or trains nothing.
-        MethodConflict: two methods of a sum change the same layer.
+        PocketuneError: The method does not fit the network, or trains nothing.
+        MethodConflict: Two methods of a sum change the same layer.
     """
     plan = finalized(method, planned(method, network), network)
     if not plan.trained:
@@ -190,8 +190,8 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
     one linear layer, and an output layer without a bias gets one of zeros (`settle_output`).
 
     Args:
-        network: the network to adapt; not changed.
-        method: what is trained, and how.
+        network: The network to adapt; not changed.
+        method: What is trained, and how.
         frozen_bits: 8 or 32, for the weights of frozen layers; None means 8 if the network
             was loaded in 8 bits, else the method's `frozen_bits`.
 
@@ -199,7 +199,7 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
         PocketuneError: `network` is not a PyTorch module; `method` is not a Method or does not
             fit the network; the network is adapted already or has layers that share their values;
             or `frozen_bits` is neither 8 nor 32.
-        MethodConflict: two methods of a sum change the same layer.
+        MethodConflict: Two methods of a sum change the same layer.
     """
     require_network(network)
     if not isinstance(method, Method):
@@ -255,12 +255,12 @@ def resolve_frozen_bits(network: nn.Module, asked: int | None, usual: int) -> in
     """Bits for a network that is to be adapted.
 
     Args:
-        network: not adapted yet.
-        asked: the user's choice, if any.
-        usual: the method's default; a network that was loaded in 8 bits stays in 8 bits.
+        network: Not adapted yet.
+        asked: The user's choice, if any.
+        usual: The method's default; a network that was loaded in 8 bits stays in 8 bits.
 
     Raises:
-        PocketuneError: as `check_frozen_bits`.
+        PocketuneError: As `check_frozen_bits`.
     """
     bits = (8 if quantized(network) else usual) if asked is None else asked
     check_frozen_bits(bits)
@@ -271,7 +271,7 @@ def check_frozen_bits(bits: object) -> None:
     """Check the bits of frozen kernels.
 
     Raises:
-        PocketuneError: they are neither 8 nor 32.
+        PocketuneError: They are neither 8 nor 32.
     """
     if bits not in (8, 32):
         raise PocketuneError(

@@ -51,10 +51,10 @@ class MobileTL(Method):
     of GhostNet, the last dense convolutions and what follows them count as `project`.
 
     Attributes:
-        blocks: how many blocks, counted from the classifier.
-        norm: which norm of a block is trained in full: `"expand"`, `"depthwise"`, `"project"`,
+        blocks: How many blocks, counted from the classifier.
+        norm: Which norm of a block is trained in full: `"expand"`, `"depthwise"`, `"project"`,
             `"all"`, or with `"shift"` none; the others train their bias.
-        signed: approximate the backward pass of activations; False keeps them exact.
+        signed: Approximate the backward pass of activations; False keeps them exact.
         squeeze_excite: False removes the squeeze-excite modules of the trained blocks.
         hard_swish: False replaces the h-swish activations of the trained blocks by ReLUs.
         batch_statistics: False lets the norms that are trained in full use their running
@@ -88,7 +88,7 @@ class MobileTL(Method):
         Warns if the blocks have no activation to approximate.
 
         Raises:
-            PocketuneError: the network has fewer blocks, one of them has no norm of the kind to
+            PocketuneError: The network has fewer blocks, one of them has no norm of the kind to
                 train in full, or they cannot have patches.
         """
         body = anatomy(network)
@@ -160,7 +160,7 @@ def _require_norms(block: Block) -> None:
     """Check that a block has a convolution with a batch norm.
 
     Raises:
-        PocketuneError: it has none, as the blocks of transformers.
+        PocketuneError: It has none, as the blocks of transformers.
     """
     if not any(layer.norm for layer in block.layers):
         raise PocketuneError(
@@ -198,7 +198,7 @@ class SignedBackward(Method):
         An activation that another method has replaced becomes signed as well, if possible.
 
         Raises:
-            PocketuneError: the gradient passes no activation that can be approximated.
+            PocketuneError: The gradient passes no activation that can be approximated.
         """
         if not plan.trained:  # final_plan refuses it
             return plan

@@ -23,7 +23,7 @@ def top_blocks(body: Anatomy, count: int, *, least: int = 1) -> tuple[Block, ...
     """The last `count` blocks.
 
     Raises:
-        PocketuneError: the network has fewer blocks, or `count` is below `least`; the message
+        PocketuneError: The network has fewer blocks, or `count` is below `least`; the message
             gives the numbers that fit.
     """
     blocks = body.blocks
@@ -40,7 +40,7 @@ def convolution(network: nn.Module, name: str) -> nn.Conv2d:
     """The convolution of that name.
 
     Raises:
-        PocketuneError: the network has no such layer, or it is not a convolution.
+        PocketuneError: The network has no such layer, or it is not a convolution.
     """
     layer = dict(network.named_modules()).get(name)
     if layer is None:
@@ -58,7 +58,7 @@ def needed_anatomy(network: nn.Module, method: object) -> Anatomy:
     """The anatomy of a network, for a method that is added to others and may be left out.
 
     Raises:
-        PocketuneError: there is none; the message names the method.
+        PocketuneError: There is none; the message names the method.
     """
     try:
         return anatomy(network)
@@ -73,7 +73,7 @@ def refuse_adapted(network: nn.Module) -> None:
     """Check that a network is not adapted yet.
 
     Raises:
-        PocketuneError: it is.
+        PocketuneError: It is.
     """
     if (earlier := about(network).method) is not None:
         raise PocketuneError(
@@ -119,9 +119,9 @@ class Maps(NamedTuple):
     """The feature maps of a block.
 
     Attributes:
-        inputs: channels that it reads.
-        outputs: channels that it returns.
-        stride: how many times smaller the output is than the input, along one side.
+        inputs: Channels that it reads.
+        outputs: Channels that it returns.
+        stride: How many times smaller the output is than the input, along one side.
     """
 
     inputs: int
@@ -133,7 +133,7 @@ def block_maps(network: nn.Module, block: Block) -> Maps:
     """The maps of a block, which a branch beside it reads and returns too.
 
     Raises:
-        PocketuneError: the block reads or returns tokens, or several tensors; or its maps have
+        PocketuneError: The block reads or returns tokens, or several tensors; or its maps have
             their channels last.
     """
     if block.features is not None:

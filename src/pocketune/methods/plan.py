@@ -34,8 +34,8 @@ class Pass:
     A pass that several methods share runs once.
 
     Attributes:
-        run: takes the network.
-        late: whether to run last, after frozen convolutions are replaced and no activation works
+        run: Takes the network.
+        late: Whether to run last, after frozen convolutions are replaced and no activation works
             in place.
     """
 
@@ -48,13 +48,13 @@ class Plan:
     """What is trained, replaced and added, by the names of the network's own modules.
 
     Attributes:
-        trained: names of the trained parameters, after `replaced` and `branches` are applied.
-        batch_norms: names of the batch norms that normalize with the batch's statistics and
+        trained: Names of the trained parameters, after `replaced` and `branches` are applied.
+        batch_norms: Names of the batch norms that normalize with the batch's statistics and
             update the running ones; every other batch norm becomes a `FrozenBatchNorm2d`.
-        replaced: for each module to replace, the factory of its replacement.
-        branches: for each block that gets a side branch, the factory of the branch; its parameters
+        replaced: For each module to replace, the factory of its replacement.
+        branches: For each block that gets a side branch, the factory of the branch; its parameters
             are called `<block>.branch.<name>`.
-        passes: further changes to the network, in this order.
+        passes: Further changes to the network, in this order.
     """
 
     trained: frozenset[str]
@@ -86,7 +86,7 @@ class Plan:
         """Everything that any of these plans does; each comes with its method.
 
         Raises:
-            MethodConflict: two of them replace the same layer, one replaces a layer inside
+            MethodConflict: Two of them replace the same layer, one replaces a layer inside
                 another's, or two of them add a branch to the same block; it names the methods.
         """
         replaced = [(method, plan.replaced) for method, plan in plans]
@@ -103,13 +103,13 @@ class Plan:
         """Apply the plan to a network, in place.
 
         Args:
-            network: the network to change.
-            frozen_bits: bits in which the weights of frozen layers are stored, 32 or 8.
+            network: The network to change.
+            frozen_bits: Bits in which the weights of frozen layers are stored, 32 or 8.
 
         Raises:
-            PocketuneError: a layer to replace, a block to add a branch to, a parameter to train or
+            PocketuneError: A layer to replace, a block to add a branch to, a parameter to train or
                 a batch norm does not exist.
-            MethodConflict: a parameter to train does not exist after layers are replaced.
+            MethodConflict: A parameter to train does not exist after layers are replaced.
         """
         in_int8 = quantized(network)
         dequantize(network, [n for n in in_int8 if frozen_bits == 32 or self._needs_float(n)])

@@ -63,11 +63,11 @@ class ActivationPruning(Method):
     nothing by itself: add it to a method, as in `FullFineTune() + ActivationPruning(ratio=0.5)`.
 
     Attributes:
-        ratio: share to drop, from 0 to less than 1. With 0, only the activations change, which keep
+        ratio: Share to drop, from 0 to less than 1. With 0, only the activations change, which keep
             one bit an element.
         forward: False leaves the forward pass exact and drops only what is kept. The gradients of
             kernels and scales are then approximate.
-        epsilon: error of the paper's estimate, above 0 and below 1.5, which selects the outputs of
+        epsilon: Error of the paper's estimate, above 0 and below 1.5, which selects the outputs of
             norms from random projections of the convolutions before them (section 2.2); 0.5 there.
             It is used where it has fewer dimensions than the kernels have weights, and elements
             are selected exactly elsewhere. None selects exactly everywhere.
@@ -99,7 +99,7 @@ class ActivationPruning(Method):
         """Replace the trained convolutions and norms that no other method has replaced.
 
         Raises:
-            PocketuneError: there is none, as in a network without blocks or with standardized
+            PocketuneError: There is none, as in a network without blocks or with standardized
                 kernels.
         """
         if not plan.trained:  # final_plan refuses it

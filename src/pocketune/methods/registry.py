@@ -22,7 +22,7 @@ def register_method(name: str) -> Callable[[M], M]:
     earlier one.
 
     Raises:
-        PocketuneError: another method has the name, or it is no word in lower case.
+        PocketuneError: Another method has the name, or it is no word in lower case.
     """
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise PocketuneError(
@@ -57,13 +57,13 @@ def describe_method(name: str) -> str:
     """The first line of the method's documentation.
 
     Raises:
-        PocketuneError: the method is unknown.
+        PocketuneError: The method is unknown.
     """
     return (_method_class(name).__doc__ or "").partition("\n")[0]
 
 
 def create_method(name: str, **options: Any) -> Method:
-    """The method called `name`, with these options; or the sum of methods with a ``+`` between.
+    """The method called `name`, with these options; or the sum of methods with a `+` between.
 
     >>> create_method("blocks", blocks=2)
     TopBlocks(blocks=2)
@@ -71,11 +71,11 @@ def create_method(name: str, **options: Any) -> Method:
     TopBlocks(blocks=2) + SignedBackward()
 
     Args:
-        name: one of `list_methods()`, or several.
-        options: options by name. In a sum, an option applies to all methods that have it.
+        name: One of `list_methods()`, or several.
+        options: Options by name. In a sum, an option applies to all methods that have it.
 
     Raises:
-        PocketuneError: the method or an option is unknown, or a value has the wrong type.
+        PocketuneError: The method or an option is unknown, or a value has the wrong type.
     """
     if isinstance(name, str) and "+" in name:
         return compose_method(name, options)
@@ -95,7 +95,7 @@ def create_method(name: str, **options: Any) -> Method:
 
 
 def compose_method(names: str, options: Mapping[str, Any], **step: int) -> Method:
-    """One method, or the sum of several whose names have a ``+`` between them.
+    """One method, or the sum of several whose names have a `+` between them.
 
     >>> compose_method("blocks+signed", {"blocks": 2})
     TopBlocks(blocks=2) + SignedBackward()
@@ -103,7 +103,7 @@ def compose_method(names: str, options: Mapping[str, Any], **step: int) -> Metho
     Args:
         names: The names.
         options: Options by name. In a sum, an option applies to all methods that have it.
-        step: ``batch`` and ``size`` of the images, for methods that measure with them.
+        step: `batch` and `size` of the images, for methods that measure with them.
 
     Raises:
         PocketuneError: There is no such method, or no method has such an option.
@@ -127,7 +127,7 @@ def method_to_dict(method: Method) -> dict[str, Any]:
     {'name': 'blocks', 'blocks': 3}
 
     Raises:
-        PocketuneError: the method is not registered.
+        PocketuneError: The method is not registered.
     """
     if isinstance(method, Sum):
         return {"name": Sum.name, "methods": [method_to_dict(term) for term in method.methods]}
@@ -154,7 +154,7 @@ def method_from_dict(values: Mapping[str, Any]) -> Method:
     """The inverse of `method_to_dict`.
 
     Raises:
-        PocketuneError: the values do not describe a method.
+        PocketuneError: The values do not describe a method.
     """
     options = dict(values) if isinstance(values, Mapping) else {}
     name = options.pop("name", None)

@@ -51,7 +51,7 @@ class RepNet(Method):
     channels, and the one that reads the image is attached to the stem, as published for ResNet-50.
 
     Attributes:
-        bias: also train every bias of the network, including those of norms: the paper's choice
+        bias: Also train every bias of the network, including those of norms: the paper's choice
             for ProxylessNAS-Mobile and ResNet-50.
     """
 
@@ -78,11 +78,11 @@ class _Place:
     """A place that a side module can be attached to.
 
     Attributes:
-        path: path of the block, or of the last module before the blocks.
-        inputs: input channels.
-        outputs: output channels.
-        stride: how many times smaller the output is than the input, along one side.
-        side: side of the output in pixels, for images of `SIZE`.
+        path: Path of the block, or of the last module before the blocks.
+        inputs: Input channels.
+        outputs: Output channels.
+        stride: How many times smaller the output is than the input, along one side.
+        side: Side of the output in pixels, for images of `SIZE`.
     """
 
     path: str

@@ -46,18 +46,18 @@ class TinyTL(Method):
     backward pass. Every image is normalized by itself, so a batch may hold a single image.
 
     Attributes:
-        bias: train every bias, including those of norms.
-        lite_residual: attach a `LiteResidual` to every block except the first, and train it. In
+        bias: Train every bias, including those of norms.
+        lite_residual: Attach a `LiteResidual` to every block except the first, and train it. In
             L+B the bias of its last norm is frozen, since the last bias of the block does the
             same. Modules that the network already has are kept.
-        norm: what becomes of batch norms: `"batch"` keeps them, with frozen statistics; `"group"`
+        norm: What becomes of batch norms: `"batch"` keeps them, with frozen statistics; `"group"`
             makes them the paper's group norms, and standardizes kernels. A network that was created
             and pretrained with these has no batch norms and needs no option. Group norm keeps its
             input for the backward pass, frozen batch norm keeps nothing.
-        kernel: largest kernel of the lite residual modules, odd. On the 7 x 7 maps of the last
+        kernel: Largest kernel of the lite residual modules, odd. On the 7 x 7 maps of the last
             stage, 5 becomes 3, as in the public code and its parameter counts; the paper says 5.
-        groups: groups of the first convolution of these modules.
-        head: also train the kernel and the last shift of the feature fusion layer, the 1x1
+        groups: Groups of the first convolution of these modules.
+        head: Also train the kernel and the last shift of the feature fusion layer, the 1x1
             convolution before pooling, as the rows with a dagger of the paper's table 2.
     """
 
@@ -89,7 +89,7 @@ class TinyTL(Method):
         """The classifier, and biases, lite residual modules or both.
 
         Raises:
-            PocketuneError: there are no blocks for lite residual modules, or bottleneck blocks,
+            PocketuneError: There are no blocks for lite residual modules, or bottleneck blocks,
                 whose many channels would make the modules larger than the network; or `head` is
                 asked for and the network has no feature fusion layer.
         """
@@ -124,11 +124,11 @@ class TinyTL(Method):
         Modules that the network already has are kept and trained.
 
         Args:
-            network: not changed.
-            blocks: names of the blocks; the first block of a network never has a module.
+            network: Not changed.
+            blocks: Names of the blocks; the first block of a network never has a module.
 
         Raises:
-            PocketuneError: as `plan`.
+            PocketuneError: As `plan`.
         """
         branches = self._branches(network)
         if blocks is not None:
@@ -145,10 +145,10 @@ class TinyTL(Method):
         paper's "pre-trained" lite residual modules.
 
         Args:
-            network: made by `create_network` and not adapted; not changed.
+            network: Made by `create_network` and not adapted; not changed.
 
         Raises:
-            PocketuneError: no block can have a module, or the network has modules already, or no
+            PocketuneError: No block can have a module, or the network has modules already, or no
                 config to record them in.
 
         Example:

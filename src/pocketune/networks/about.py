@@ -60,7 +60,7 @@ def check_normalization(given: object) -> None:
     """Check that a normalization is one.
 
     Raises:
-        PocketuneError: it is something else.
+        PocketuneError: It is something else.
     """
     if not isinstance(given, Normalization):
         raise PocketuneError(
@@ -74,14 +74,14 @@ class About:
     """Facts about a network that its modules and tensors do not show; copies keep them.
 
     Attributes:
-        config: how to rebuild the network; None for a foreign network.
-        normalization: normalization of the images that the network takes.
-        method: the resolved `pocketune.methods.Method` that the network is adapted to, if any.
-        frozen_bits: bits in which the kernels of frozen convolutions are stored, 32 or 8.
-        filter_chains: chains of filtered convolutions that pass their gradients on in patches,
+        config: How to rebuild the network; None for a foreign network.
+        normalization: Normalization of the images that the network takes.
+        method: The resolved `pocketune.methods.Method` that the network is adapted to, if any.
+        frozen_bits: Bits in which the kernels of frozen convolutions are stored, 32 or 8.
+        filter_chains: Chains of filtered convolutions that pass their gradients on in patches,
             each with the paths of its layers in the order in which they run.
-        is_side_branch: whether the module is a branch that a method has added to a block.
-        random_decode_head: whether the decode head of a network that classifies pixels has random
+        is_side_branch: Whether the module is a branch that a method has added to a block.
+        random_decode_head: Whether the decode head of a network that classifies pixels has random
             values, above a backbone that may be pretrained.
     """
 

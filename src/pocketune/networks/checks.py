@@ -17,7 +17,7 @@ def require_module(network: object) -> None:
     """Check that an argument is a module, a network or a part of one.
 
     Raises:
-        PocketuneError: it is not.
+        PocketuneError: It is not.
     """
     if not isinstance(network, nn.Module):
         raise PocketuneError(
@@ -29,7 +29,7 @@ def require_network(network: object) -> None:
     """Check that an argument is a network, not its name, its class, a script or a wrapper.
 
     Raises:
-        PocketuneError: it is not; the message says what to give.
+        PocketuneError: It is not; the message says what to give.
     """
     require_module(network)
     if isinstance(network, torch.jit.ScriptModule):
@@ -48,11 +48,11 @@ def require_values(network: nn.Module, reader: str = "a kit") -> None:
     """Check that all values are finite and in float32, or whole numbers.
 
     Args:
-        network: any module.
-        reader: what needs them.
+        network: Any module.
+        reader: What needs them.
 
     Raises:
-        PocketuneError: they are not; the message names the first tensor.
+        PocketuneError: They are not; the message names the first tensor.
     """
     for name, tensor in network.state_dict().items():
         if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():

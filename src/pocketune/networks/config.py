@@ -28,32 +28,32 @@ class NetworkConfig:
     """Everything that determines a network's layers, and nothing about its weights.
 
     Attributes:
-        name: registered name, one of `list_networks()`.
-        classes: outputs of the last linear layer, or of the last convolution of a network that
+        name: Registered name, one of `list_networks()`.
+        classes: Outputs of the last linear layer, or of the last convolution of a network that
             classifies pixels.
-        width: multiplier of every layer's channels, except those of a decode head.
+        width: Multiplier of every layer's channels, except those of a decode head.
         padding: `"symmetric"` (k // 2 zeros on every side, as PyTorch's own networks) or
             `"same"` (TensorFlow's rule: a strided convolution pads right and bottom first).
-        feature_fusion: keep the feature-fusion layer, the 1x1 convolution before pooling. A decode
+        feature_fusion: Keep the feature-fusion layer, the 1x1 convolution before pooling. A decode
             head reads it or not, whatever this is.
-        hidden: remaining hidden channels of each pruned block, by the block's module path.
-        branches: arguments of the `LiteResidual` of each block that has one, by the block's module
+        hidden: Remaining hidden channels of each pruned block, by the block's module path.
+        branches: Arguments of the `LiteResidual` of each block that has one, by the block's module
             path, for a network that was pretrained with these modules.
-        backbone: name of the network in front of the decode head, for a network that classifies
+        backbone: Name of the network in front of the decode head, for a network that classifies
             pixels.
-        head_channels: channels of its decode head.
-        output_stride: side of the image over the side of the last feature map of the network, or
+        head_channels: Channels of its decode head.
+        output_stride: Side of the image over the side of the last feature map of the network, or
             of the backbone; strides beyond it become dilations. None for the network's own.
         norm: `"batch"`, or `"group"` for group norms of 8 channels a group in their places.
-        standardized: whether the kernels of convolutions with a norm are standardized.
-        subnet: the choices that make a sub-network of a supernet, as
+        standardized: Whether the kernels of convolutions with a norm are standardized.
+        subnet: The choices that make a sub-network of a supernet, as
             `pocketune.supernet.Space.network_config` gives them. None for the smallest one.
-        depth: multiplier of the number of blocks of every stage, rounded up.
-        first_blocks: how many of its blocks a network has that ends early, without feature fusion;
+        depth: Multiplier of the number of blocks of every stage, rounded up.
+        first_blocks: How many of its blocks a network has that ends early, without feature fusion;
             None for all.
 
     Raises:
-        PocketuneError: a value is out of range.
+        PocketuneError: A value is out of range.
     """
 
     name: str
@@ -134,7 +134,7 @@ def plain_only(config: NetworkConfig) -> None:
     """Check the options that a network has which knows no padding and no batch norms.
 
     Raises:
-        PocketuneError: the config has another padding or norm, or standardized kernels.
+        PocketuneError: The config has another padding or norm, or standardized kernels.
     """
     usual = NetworkConfig(config.name)
     for option in ("padding", "norm", "standardized"):

@@ -15,11 +15,11 @@ def image_batches(network: nn.Module, batches: object) -> Iterator[Tensor]:
     """The batches of images of an argument, each checked before it is given.
 
     Args:
-        network: what takes the images.
-        batches: an iterable of images (N, 3, H, W), or a tensor of equal batches.
+        network: What takes the images.
+        batches: An iterable of images (N, 3, H, W), or a tensor of equal batches.
 
     Raises:
-        PocketuneError: it is something else; or as `require_images`.
+        PocketuneError: It is something else; or as `require_images`.
     """
     if isinstance(batches, Tensor) and batches.dim() == 4:
         raise PocketuneError(
@@ -47,15 +47,15 @@ def require_images(network: nn.Module, images: object, name: str = "images") -> 
     """Check that images are a batch that a network may take.
 
     Args:
-        network: what takes the images.
+        network: What takes the images.
         images: float (N, 3, H, W), or with the channels of the network's first convolution.
-        name: what the message calls them.
+        name: What the message calls them.
 
     Returns:
         The images.
 
     Raises:
-        PocketuneError: they are of another type or shape, or hold a value that is not finite.
+        PocketuneError: They are of another type or shape, or hold a value that is not finite.
     """
     if isinstance(images, np.ndarray):
         raise PocketuneError(

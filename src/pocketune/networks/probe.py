@@ -30,12 +30,12 @@ def probing(
     Afterwards hooks are removed and every module's training mode is restored, also after an error.
 
     Args:
-        network: what runs inside the context.
-        paths: modules to watch; None for all.
-        enter: called before a module, with the tensors that it is given.
-        leave: called after a module, with the tensors that it returns.
-        evaluate: run the network in evaluation mode; False leaves the modes as they are.
-        gradients: whether autograd records; None leaves that to the caller.
+        network: What runs inside the context.
+        paths: Modules to watch; None for all.
+        enter: Called before a module, with the tensors that it is given.
+        leave: Called after a module, with the tensors that it returns.
+        evaluate: Run the network in evaluation mode; False leaves the modes as they are.
+        gradients: Whether autograd records; None leaves that to the caller.
     """
     modules = dict(network.named_modules())
     shown = modules if paths is None else {path: network.get_submodule(path) for path in paths}
@@ -63,9 +63,9 @@ def watch_inputs(
     """Run a network in evaluation mode, and pass each watched module's input to its watcher.
 
     Args:
-        network: not changed; its training modes are restored.
-        batches: normalized images (N, 3, H, W).
-        watchers: called with the first input of a module, by the module's path.
+        network: Not changed; its training modes are restored.
+        batches: Normalized images (N, 3, H, W).
+        watchers: Called with the first input of a module, by the module's path.
 
     Returns:
         The number of images.
@@ -84,9 +84,9 @@ def input_shapes(
     """Input shapes of those of these modules that a forward pass calls, without computing.
 
     Args:
-        network: takes images of shape `images`; not changed.
-        paths: paths of modules.
-        images: shape of the images, (N, 3, H, W).
+        network: Takes images of shape `images`; not changed.
+        paths: Paths of modules.
+        images: Shape of the images, (N, 3, H, W).
     """
     shapes: dict[str, tuple[int, ...]] = {}
 

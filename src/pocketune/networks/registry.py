@@ -17,10 +17,10 @@ class Dense:
     """The published options of a network that classifies pixels.
 
     Attributes:
-        backbone: name of the network in front of the decode head.
-        head_channels: channels of the decode head.
-        output_stride: side of the image over the side of the backbone's last map.
-        of_backbone: other output strides, by the name of the backbone.
+        backbone: Name of the network in front of the decode head.
+        head_channels: Channels of the decode head.
+        output_stride: Side of the image over the side of the backbone's last map.
+        of_backbone: Other output strides, by the name of the backbone.
     """
 
     backbone: str
@@ -49,16 +49,16 @@ def register_network(
     """Decorator: `builder(config)` makes the network called `name`, randomly initialized.
 
     Args:
-        name: the name for `create_network`.
-        large_side_kernels: blocks whose side module has a kernel of 5 in Rep-Net's published
+        name: The name for `create_network`.
+        large_side_kernels: Blocks whose side module has a kernel of 5 in Rep-Net's published
             layout for this network, although the maps there are small.
-        dense: the published options of a network that classifies pixels.
-        has_subnets: whether `config.subnet` chooses one of its many sub-networks.
-        has_depth: whether `config.depth` changes the number of its blocks.
-        has_stages: whether it can be the backbone of a network that classifies pixels.
+        dense: The published options of a network that classifies pixels.
+        has_subnets: Whether `config.subnet` chooses one of its many sub-networks.
+        has_depth: Whether `config.depth` changes the number of its blocks.
+        has_stages: Whether it can be the backbone of a network that classifies pixels.
 
     Raises:
-        ValueError: a network of that name is registered already.
+        ValueError: A network of that name is registered already.
     """
 
     def register(builder: Builder) -> Builder:
@@ -83,7 +83,7 @@ def list_networks(pattern: str = "*", *, dense: bool | None = None) -> list[str]
     """Sorted names for `create_network` that match a pattern such as `resnet*`.
 
     Args:
-        pattern: what the names look like.
+        pattern: What the names look like.
         dense: True for networks that classify pixels (segmentation), False for those that classify
             images, None for both.
     """
@@ -110,7 +110,7 @@ def with_published_options(config: NetworkConfig) -> NetworkConfig:
     """The config with the published backbone, head channels and output stride for None.
 
     Raises:
-        PocketuneError: the name is unknown, or these options are for other networks.
+        PocketuneError: The name is unknown, or these options are for other networks.
     """
     _require_known(config.name)
     searched = config.backbone or config.name
@@ -159,7 +159,7 @@ def make_network(config: NetworkConfig) -> nn.Module:
     It ignores `hidden`, `branches`, `norm` and `standardized`.
 
     Raises:
-        PocketuneError: the name is unknown, or this network does not have an option.
+        PocketuneError: The name is unknown, or this network does not have an option.
     """
     complete = with_published_options(config)
     return _builders[config.name](complete)

@@ -37,8 +37,8 @@ class Operand(NamedTuple):
     """A tensor of an ONNX graph, as a lowering reads it.
 
     Attributes:
-        name: in the graph.
-        shape: as traced; where a graph leaves the number of classes open, it has another one.
+        name: In the graph.
+        shape: As traced; where a graph leaves the number of classes open, it has another one.
     """
 
     name: str
@@ -49,10 +49,10 @@ class Objective(ABC):
     """The loss that a task minimizes.
 
     Args:
-        task: the task with its options, such as the label smoothing.
+        task: The task with its options, such as the label smoothing.
 
     Attributes:
-        inputs: the task's step inputs, by name; the loss reads the tensors that it holds.
+        inputs: The task's step inputs, by name; the loss reads the tensors that it holds.
     """
 
     operator: ClassVar[Any]
@@ -113,7 +113,7 @@ def register_objective(task: type[Task]) -> Callable[[T], T]:
     """Class decorator: register the objective of a task.
 
     Raises:
-        ValueError: the task has an objective already.
+        ValueError: The task has an objective already.
     """
 
     def register(objective: T) -> T:
@@ -128,7 +128,7 @@ def objective_of(task: Task) -> Objective:
     """The objective of a task.
 
     Raises:
-        PocketuneError: the task has no objective.
+        PocketuneError: The task has no objective.
     """
     if task.name not in OBJECTIVES:
         raise PocketuneError(

@@ -127,7 +127,7 @@ def resizing(old: torch.Size, new: torch.Size, stride: int) -> tuple[Tensor, Ten
     Args:
         old: (..., h, w).
         new: (..., H, W).
-        stride: of rows and columns.
+        stride: Of rows and columns.
     """
     vertical, horizontal = (
         functional.interpolate(

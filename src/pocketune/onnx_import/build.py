@@ -19,7 +19,7 @@ class Builder:
     """Makes the modules of a file.
 
     Args:
-        file: the file.
+        file: The file.
     """
 
     def __init__(self, file: OnnxFile) -> None:

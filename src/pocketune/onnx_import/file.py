@@ -35,12 +35,12 @@ class Node:
     """An operator that reads data.
 
     Attributes:
-        kind: the operator's name.
-        data: names of the inputs that depend on the pixels, in order.
-        inputs: names of all inputs; empty for one that is left out.
-        output: name of its one output.
-        attributes: its attributes.
-        where: its name in the file, for messages.
+        kind: The operator's name.
+        data: Names of the inputs that depend on the pixels, in order.
+        inputs: Names of all inputs; empty for one that is left out.
+        output: Name of its one output.
+        attributes: Its attributes.
+        where: Its name in the file, for messages.
     """
 
     kind: str
@@ -56,17 +56,17 @@ class OnnxFile:
     """What a file computes from images.
 
     Attributes:
-        path: the file.
-        input: name of the images.
-        output: name of the class scores.
-        channels_last: whether the images are (N, H, W, 3), as TensorFlow has them.
-        size: side of the images.
-        nodes: the operators on data, in an order in which they can run.
-        values: every constant, and every result for the images of the first run, by name.
-        images: these images, (N, 3, size, size).
-        scaled: for each value whose shape depends on the number of images, how often each of its
+        path: The file.
+        input: Name of the images.
+        output: Name of the class scores.
+        channels_last: Whether the images are (N, H, W, 3), as TensorFlow has them.
+        size: Side of the images.
+        nodes: The operators on data, in an order in which they can run.
+        values: Every constant, and every result for the images of the first run, by name.
+        images: These images, (N, 3, size, size).
+        scaled: For each value whose shape depends on the number of images, how often each of its
             sides counts them; 0 for a side that does not.
-        opset: version of the operators.
+        opset: Version of the operators.
     """
 
     path: Path
@@ -103,11 +103,11 @@ def read_file(path: Path, size: int) -> OnnxFile:
     """Read a network from an ONNX file and run it once, without rounding activations to 8 bits.
 
     Args:
-        path: the file; weights beside it are found, too.
-        size: side of the images, for a file that leaves it open.
+        path: The file; weights beside it are found, too.
+        size: Side of the images, for a file that leaves it open.
 
     Raises:
-        PocketuneError: the file cannot be read, is too old or too new, has control flow,
+        PocketuneError: The file cannot be read, is too old or too new, has control flow,
             operators on integers, several inputs or outputs, images of another size, or the
             runtime refuses it.
     """

@@ -35,16 +35,16 @@ def load_onnx(
     need blocks apply. The result is compared with the file's own output.
 
     Args:
-        path: a file with one input, float32 images (N, 3, H, W) or (N, H, W, 3), and one output,
+        path: A file with one input, float32 images (N, 3, H, W) or (N, H, W, 3), and one output,
             the class scores (N, classes).
-        size: side of the images, in pixels.
-        classes: outputs of the network; another number than the file's initializes the output
+        size: Side of the images, in pixels.
+        classes: Outputs of the network; another number than the file's initializes the output
             layer, uniform in +-1 / sqrt(fan in).
-        normalization: normalization of the images that the file was trained with; ImageNet's if
+        normalization: Normalization of the images that the file was trained with; ImageNet's if
             it is not given.
 
     Raises:
-        PocketuneError: the file cannot be read, has control flow, several inputs or outputs, images
+        PocketuneError: The file cannot be read, has control flow, several inputs or outputs, images
             of another size or an operator that is not supported, which the message names; its
             scores come from no linear layer; or the module computes something else than the file.
 
@@ -105,12 +105,12 @@ def with_classes(network: nn.Module, classes: int, size: int) -> nn.Module:
     """The network with so many classes: another number initializes its output layer, in place.
 
     Args:
-        network: any network.
-        classes: number of class scores.
-        size: side of its images, in pixels.
+        network: Any network.
+        classes: Number of class scores.
+        size: Side of its images, in pixels.
 
     Raises:
-        PocketuneError: the class scores come from no linear layer.
+        PocketuneError: The class scores come from no linear layer.
     """
     path = only_layer(network, find_output(network, size))
     layer = network.get_submodule(path)

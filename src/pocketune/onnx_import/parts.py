@@ -10,8 +10,8 @@ class Function(nn.Module):
     """An operator without parameters.
 
     Args:
-        name: its name in the ONNX file.
-        function: takes the tensors that it reads.
+        name: Its name in the ONNX file.
+        function: Takes the tensors that it reads.
     """
 
     def __init__(self, name: str, function: Callable[..., Tensor]) -> None:
@@ -32,9 +32,9 @@ class WithConstant(nn.Module):
     """An elementwise operator of a tensor and a constant.
 
     Args:
-        function: takes the two in the file's order.
-        constant: broadcast against the tensor.
-        first: whether the constant is the first operand.
+        function: Takes the two in the file's order.
+        constant: Broadcast against the tensor.
+        first: Whether the constant is the first operand.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class ConcatWithConstants(nn.Module):
     """A concatenation of tensors and constants, such as a class token before the tokens.
 
     Args:
-        axis: the axis along which they are joined.
-        constants: for each operand, a constant that is repeated for each image; None for a tensor.
+        axis: The axis along which they are joined.
+        constants: For each operand, a constant that is repeated for each image; None for a tensor.
     """
 
     def __init__(self, axis: int, constants: Sequence[Tensor | None]) -> None:
@@ -82,7 +82,7 @@ class IndexSelect(nn.Module):
     """Some places along an axis.
 
     Args:
-        axis: the axis.
+        axis: The axis.
         indices: (K,), whole numbers.
     """
 
@@ -101,11 +101,11 @@ class Reshape(nn.Module):
     """A change of shape in which some sides count the images of a batch.
 
     Args:
-        shape: of the result; where a side counts images, any number. Without `counts`, of the
+        shape: Of the result; where a side counts images, any number. Without `counts`, of the
             result for each image.
-        given: how often each side of the input counts the images.
-        counts: the same for the result.
-        expands: whether sides of 1 are repeated, and nothing else changes.
+        given: How often each side of the input counts the images.
+        counts: The same for the result.
+        expands: Whether sides of 1 are repeated, and nothing else changes.
     """
 
     def __init__(
@@ -207,8 +207,8 @@ class Steps(nn.Module):
     """Operators that share intermediate results in any order.
 
     Args:
-        given: name of the input.
-        steps: for each module, the names of the tensors that it reads and of its result.
+        given: Name of the input.
+        steps: For each module, the names of the tensors that it reads and of its result.
     """
 
     def __init__(self, given: str, steps: Sequence[tuple[nn.Module, tuple[str, ...], str]]) -> None:
@@ -229,8 +229,8 @@ class OnnxNetwork(nn.Module):
     """A network from an ONNX file: `layers` in a row, of which some are blocks.
 
     Args:
-        layers: from images (N, 3, H, W), or (N, H, W, 3) if `channels_last`, to class scores.
-        channels_last: whether the first layer takes the channels last.
+        layers: From images (N, 3, H, W), or (N, H, W, 3) if `channels_last`, to class scores.
+        channels_last: Whether the first layer takes the channels last.
     """
 
     def __init__(self, layers: Sequence[nn.Module], *, channels_last: bool) -> None:

@@ -16,8 +16,8 @@ class Segment:
     """Operators between two tensors.
 
     Attributes:
-        input: the tensor that the first operators read.
-        nodes: the operators in order; the last one gives the output.
+        input: The tensor that the first operators read.
+        nodes: The operators in order; the last one gives the output.
     """
 
     input: str

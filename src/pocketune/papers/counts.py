@@ -34,14 +34,14 @@ class PublishedMemory:
     """The memory of fine-tuning by a paper's convention, in bytes.
 
     Attributes:
-        convention: its name.
-        batch: samples of a step.
+        convention: Its name.
+        batch: Samples of a step.
         total_bytes: `parameter_bytes + activation_bytes`; the papers' MB are 10^6 bytes.
-        parameter_bytes: bytes of all parameters; 0 if the convention counts none.
-        activation_bytes: bytes of the activations of the whole batch.
-        peak_layer: path of the layer at which activations take most; None if the convention is a
+        parameter_bytes: Bytes of all parameters; 0 if the convention counts none.
+        activation_bytes: Bytes of the activations of the whole batch.
+        peak_layer: Path of the layer at which activations take most; None if the convention is a
             sum over layers.
-        layers: each call of a layer, for one sample, in the order in which they end.
+        layers: Each call of a layer, for one sample, in the order in which they end.
     """
 
     convention: str
@@ -131,12 +131,12 @@ class PublishedFlops:
     """The FLOPs of a fine-tuning step by a paper's convention; an addition is one FLOP.
 
     Attributes:
-        convention: its name.
-        batch: samples of a step.
+        convention: Its name.
+        batch: Samples of a step.
         total: `forward + backward`.
         forward: FLOPs of all layers; 0 if the convention counts only the backward pass.
         backward: FLOPs of all layers.
-        layers: each call of a layer, for the whole batch, in the order in which they end.
+        layers: Each call of a layer, for the whole batch, in the order in which they end.
     """
 
     convention: str

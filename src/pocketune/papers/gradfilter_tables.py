@@ -91,11 +91,11 @@ class Dense:
     """A network of table 3 and the convolutions that are trained, without the classifier.
 
     Attributes:
-        network: its name.
-        backbone: name of the backbone.
-        five: the last five convolutions, with the patches of those that are filtered, else 0.
-        more: those that are trained besides in the rows of ten, without shortcuts.
-        printed: all, 5, 10, 5 filtered, 10 filtered, in billions.
+        network: Its name.
+        backbone: Name of the backbone.
+        five: The last five convolutions, with the patches of those that are filtered, else 0.
+        more: Those that are trained besides in the rows of ten, without shortcuts.
+        printed: All, 5, 10, 5 filtered, 10 filtered, in billions.
     """
 
     network: str

@@ -58,14 +58,14 @@ def published_memory(
     """Memory of a fine-tuning step as a paper counts it, to compare with its tables.
 
     Args:
-        network: adapted; parameters with `requires_grad` are trained.
+        network: Adapted; parameters with `requires_grad` are trained.
         convention: `"tinytl"`, `"mobiletl"`, `"mobiletl-stored"`, `"repnet"`, `"gradfilter"`, or
             one of their classes with options of your own.
-        batch: samples of a step.
-        size: side of the images in pixels.
+        batch: Samples of a step.
+        size: Side of the images in pixels.
 
     Raises:
-        PocketuneError: for an unknown convention, a batch or size below 1, a network that cannot
+        PocketuneError: For an unknown convention, a batch or size below 1, a network that cannot
             take such images, and a layer that the convention has no rule for.
 
     Example:
@@ -90,14 +90,14 @@ def published_flops(
     """FLOPs of a fine-tuning step as a paper counts them, to compare with its tables.
 
     Args:
-        network: adapted; parameters with `requires_grad` are trained.
+        network: Adapted; parameters with `requires_grad` are trained.
         convention: `"mobiletl"`, or `"gradfilter"` for the backward pass alone, or one of their
             classes with options of your own.
-        batch: samples of a step.
-        size: side of the images in pixels.
+        batch: Samples of a step.
+        size: Side of the images in pixels.
 
     Raises:
-        PocketuneError: as `published_memory`.
+        PocketuneError: As `published_memory`.
 
     Example:
         >>> import pocketune

@@ -34,7 +34,7 @@ class RepNetMemory:
     """Rep-Net's convention for the memory of a step.
 
     Attributes:
-        image_module_first: count the side module that reads the image before the network.
+        image_module_first: Count the side module that reads the image before the network.
     """
 
     name: ClassVar[str] = "repnet"

@@ -51,8 +51,8 @@ class Rules(Generic[P, Cost]):
     """The rules of one convention by class of layer.
 
     Args:
-        convention: name of the convention, for messages.
-        base: rules that apply to classes without a rule here.
+        convention: Name of the convention, for messages.
+        base: Rules that apply to classes without a rule here.
     """
 
     def __init__(self, convention: str, base: "Rules[P, Cost] | None" = None) -> None:
@@ -75,7 +75,7 @@ class Rules(Generic[P, Cost]):
         """Each call with its rule, without the calls of modules that only call others.
 
         Raises:
-            PocketuneError: as `find`.
+            PocketuneError: As `find`.
         """
         found = ((call, self.find(call)) for call in calls)
         return ((call, rule) for call, rule in found if rule is not None)
@@ -84,7 +84,7 @@ class Rules(Generic[P, Cost]):
         """The rule for a call; None for a module that only calls others.
 
         Raises:
-            PocketuneError: naming the layer that has no rule and needs one.
+            PocketuneError: Naming the layer that has no rule and needs one.
         """
         found = self._find(call.kind)
         parameters = next(call.module.parameters(recurse=False), None)

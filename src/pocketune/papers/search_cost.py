@@ -19,10 +19,10 @@ class PhaseMacs(NamedTuple):
     """Multiplications of each phase.
 
     Attributes:
-        adaptation: training the supernet, a sub-network a step.
-        measurement: the forward passes of the measured sub-networks.
-        prediction: the predictions of a search.
-        fine_tuning: training the chosen sub-network on all photos.
+        adaptation: Training the supernet, a sub-network a step.
+        measurement: The forward passes of the measured sub-networks.
+        prediction: The predictions of a search.
+        fine_tuning: Training the chosen sub-network on all photos.
     """
 
     adaptation: float
@@ -47,14 +47,14 @@ def phase_macs(
     That is 15 % more than the mean of uniformly drawn ones, so it is no estimate of time.
 
     Args:
-        smallest: of the smallest sub-network.
-        largest: of the largest one.
-        chosen: of the one that the search has chosen.
-        photos: training photos.
-        epochs: of the first and of the third phase.
-        pairs: measured sub-networks.
-        predictions: of the search.
-        inputs: entries of an architecture's encoding.
+        smallest: Of the smallest sub-network.
+        largest: Of the largest one.
+        chosen: Of the one that the search has chosen.
+        photos: Training photos.
+        epochs: Of the first and of the third phase.
+        pairs: Measured sub-networks.
+        predictions: Of the search.
+        inputs: Entries of an architecture's encoding.
 
     Example:
         >>> flowers = phase_macs(

@@ -17,8 +17,8 @@ class Cell:
     """One figure.
 
     Attributes:
-        paper: as printed.
-        ours: by the paper's own convention.
+        paper: As printed.
+        ours: By the paper's own convention.
     """
 
     paper: float
@@ -43,10 +43,10 @@ class About:
     """The description of a table, known before it is computed.
 
     Attributes:
-        name: for `published_table`.
-        source: paper and table.
-        columns: names of the columns with their units.
-        notes: what a reader must know to compare the figures.
+        name: For `published_table`.
+        source: Paper and table.
+        columns: Names of the columns with their units.
+        notes: What a reader must know to compare the figures.
     """
 
     name: str
@@ -89,7 +89,7 @@ def published_table(name: str) -> Table:
     """Compute a table, in some seconds and with little memory.
 
     Raises:
-        PocketuneError: the table is unknown.
+        PocketuneError: The table is unknown.
     """
     if name not in _tables:
         raise PocketuneError(f"there is no table {name!r}; choose from {', '.join(_tables)}")

@@ -61,9 +61,9 @@ class TinyTLMemory:
     """TinyTL's convention.
 
     Attributes:
-        shortcuts: count the input of blocks with an identity shortcut while they run. The paper's
+        shortcuts: Count the input of blocks with an identity shortcut while they run. The paper's
             figure for ResNet-50 comes out without them.
-        masks: count the masks of activations; by default, unless only the classifier is trained.
+        masks: Count the masks of activations; by default, unless only the classifier is trained.
     """
 
     name: ClassVar[str] = "tinytl"

@@ -43,8 +43,8 @@ class SearchMacs:
     """MACs of one image.
 
     Attributes:
-        inference: of the forward pass.
-        modules: the part of it in lite residual modules.
+        inference: Of the forward pass.
+        modules: The part of it in lite residual modules.
     """
 
     inference: int

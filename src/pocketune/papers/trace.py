@@ -30,21 +30,21 @@ class ModuleCall:
     block, after the block's own modules.
 
     Attributes:
-        path: name of the module, as in `network.named_modules()`.
-        module: the module itself.
-        kind: the class whose rules apply: its own class, except `SqueezeExcite` for the
+        path: Name of the module, as in `network.named_modules()`.
+        module: The module itself.
+        kind: The class whose rules apply: its own class, except `SqueezeExcite` for the
             squeeze-excite module of a block, `nn.Identity` for an empty `nn.Sequential`, and the
             class of the activation inside a `PooledActivation`.
-        inputs: shapes of its input tensors.
-        outputs: shapes of its output tensors.
-        block: path of the block in which it runs, the block itself included; None outside.
-        shortcut: shape of the block's input if the block adds it unchanged to its output; the
+        inputs: Shapes of its input tensors.
+        outputs: Shapes of its output tensors.
+        block: Path of the block in which it runs, the block itself included; None outside.
+        shortcut: Shape of the block's input if the block adds it unchanged to its output; the
             input is held in memory until then.
-        in_branch: whether it is the side branch of a block, or inside one.
-        trained: names of the module's own parameters that are trained.
-        gradient_in: whether an input needs a gradient, so that the module must compute one.
-        gradient_out: whether an output needs a gradient.
-        is_leaf: whether it called no other module.
+        in_branch: Whether it is the side branch of a block, or inside one.
+        trained: Names of the module's own parameters that are trained.
+        gradient_in: Whether an input needs a gradient, so that the module must compute one.
+        gradient_out: Whether an output needs a gradient.
+        is_leaf: Whether it called no other module.
     """
 
     path: str
@@ -86,9 +86,9 @@ class ModuleTrace:
     """One forward pass of one sample.
 
     Attributes:
-        network: the network that ran.
-        calls: in the order in which they end; a module comes after those it calls.
-        anatomy: stem, blocks, feature fusion and classifier; None if the structure is unknown.
+        network: The network that ran.
+        calls: In the order in which they end; a module comes after those it calls.
+        anatomy: Stem, blocks, feature fusion and classifier; None if the structure is unknown.
     """
 
     network: nn.Module
@@ -115,13 +115,13 @@ def trace_modules(
     """Run `network` on one sample of the meta device; it stays unchanged.
 
     Args:
-        network: adapted, or any other module with one input tensor. Parameters with
+        network: Adapted, or any other module with one input tensor. Parameters with
             `requires_grad` are trained.
-        shape: of the sample, without the batch.
-        input_gradient: whether the sample needs a gradient, like the input of a block.
+        shape: Of the sample, without the batch.
+        input_gradient: Whether the sample needs a gradient, like the input of a block.
 
     Raises:
-        PocketuneError: if the network has lazy modules, if it cannot take such a sample, or if
+        PocketuneError: If the network has lazy modules, if it cannot take such a sample, or if
             it decides by the values of a tensor.
     """
     lazy = [name for name, p in network.named_parameters() if is_lazy(p)]

@@ -13,7 +13,7 @@ class Candidate:
     """A kit, or a configuration that a kit can be built from.
 
     Attributes:
-        name: Unique in a plan, such as ``mobilenet_v2 0.35, 128 px, mobiletl``.
+        name: Unique in a plan, such as `mobilenet_v2 0.35, 128 px, mobiletl`.
         group: Candidates of one group have the same weights, resolution and frozen precision, and
             therefore the same features before training.
         kit: Path of the kit; None if it has to be built.

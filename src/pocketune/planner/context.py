@@ -42,7 +42,7 @@ class PlanContext:
         """A short run of a candidate's kit on the photos.
 
         Raises:
-            PocketuneError: See ``run_probe``.
+            PocketuneError: See `run_probe`.
         """
         settings = replace(self.settings, accumulate=candidate.accumulate, optimizer=optimizer)
         return run_probe(kit, self.path, settings, self.folder, length)

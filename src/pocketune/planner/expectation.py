@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 GAINS = {"last": 0.03, "blocks": 0.25, "mobiletl": 0.25}
 """The share of the errors of a classifier on frozen features that training with a method takes
-away, in the middle over the networks and photos of ``benchmarks/results/accuracy_*.md`` and
-``defaults_adam.md``."""
+away, in the middle over the networks and photos of `benchmarks/results/accuracy_*.md` and
+`defaults_adam.md`."""
 OTHER_GAIN = 0.15
 """The same for all other methods."""
 GAIN_DEVIATION = 0.15

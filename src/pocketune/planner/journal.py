@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """The trials of a plan, kept in ``plan.json``.
+    """The trials of a plan, kept in `plan.json`.
 
     A search that was killed starts again from the beginning, and what it had measured is recalled
     instead of being measured again. It therefore decides as it would have decided.

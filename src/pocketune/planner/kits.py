@@ -134,7 +134,7 @@ def kit_paths(folder: Path | None, *, bundled: bool = True) -> list[tuple[str, P
     """Name and path of the bundled kits and of those in a folder, in order.
 
     Args:
-        folder: A folder of kits; None for that in the environment variable ``POCKETUNE_KITS``, if
+        folder: A folder of kits; None for that in the environment variable `POCKETUNE_KITS`, if
             there is one.
         bundled: Whether to name the bundled kits.
 

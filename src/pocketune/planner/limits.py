@@ -68,7 +68,7 @@ def make_limits(budget: str | int | None, time: str | float | None) -> Limits:
 
 
 def parse_time(text: str | float) -> float:
-    """Seconds of a time such as ``10m``, ``90s``, ``1h30m`` or ``600``.
+    """Seconds of a time such as `10m`, `90s`, `1h30m` or `600`.
 
     >>> parse_time("10m"), parse_time("1h30m"), parse_time(45)
     (600.0, 5400.0, 45.0)

@@ -79,7 +79,7 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A plan, finished or not; its file is ``plan.json``.
+    """A plan, finished or not; its file is `plan.json`.
 
     Example:
         >>> plan = Plan.read("runs/photos.plan/plan.json")  # doctest: +SKIP
@@ -141,7 +141,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, data: object, where: str) -> Plan:
-        """A plan from the object of :meth:`to_dict`.
+        """A plan from the object of `to_dict`.
 
         Raises:
             FieldError: A field is missing, unknown or of the wrong type, or the plan was written by
@@ -161,7 +161,7 @@ class Plan:
 
     @classmethod
     def read(cls, path: StrPath) -> Plan:
-        """The plan in a file, or in ``plan.json`` of a folder.
+        """The plan in a file, or in `plan.json` of a folder.
 
         Raises:
             PocketuneError: There is no such file, or it is damaged or of another version.

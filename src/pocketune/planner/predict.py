@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SMALLER = "adam8"
 """What takes the place of Adam where memory is short: as accurate, with a quarter of the state, and
-three times as long for an update (``benchmarks/results/adam8.md``)."""
+three times as long for an update (`benchmarks/results/adam8.md`)."""
 
 
 @cache
@@ -38,7 +38,7 @@ def predict_cost(
     accumulate: int,
     decoding: Decoding | None = None,
 ) -> Cost:
-    """The cost of a run; of one with ``adam8`` in place of Adam if a budget only fits that.
+    """The cost of a run; of one with `adam8` in place of Adam if a budget only fits that.
 
     Args:
         manifest: The manifest of the kit or its draft.

@@ -39,7 +39,7 @@ def run_probe(
     folder: Path,
     length: Length,
 ) -> Probe:
-    """Train a kit for a few steps as ``pocketune train`` does, and read the record of the run.
+    """Train a kit for a few steps as `pocketune train` does, and read the record of the run.
 
     The run is a whole one: its learning rate decays to zero within its steps. Its folder is
     removed.

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 COMMAND = 1_200_000
-"""Bytes of ``pocketune train`` that the process below lacks: the command line, and the plan.
+"""Bytes of `pocketune train` that the process below lacks: the command line, and the plan.
 It took 1.0 MB."""
 
 
 def process_bytes(photos: Path, settings: TrainSettings) -> int:
-    """Resident bytes of ``pocketune train`` once it has found the photos, before it opens a kit.
+    """Resident bytes of `pocketune train` once it has found the photos, before it opens a kit.
 
     It is measured in a new process, because this one may have imported PyTorch.
 

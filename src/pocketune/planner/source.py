@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Source(Protocol):
     """Candidates, and everything that a plan wants to know about them.
 
-    Each method may raise a ``PocketuneError``, which drops the candidate and is its reason.
+    Each method may raise a `PocketuneError`, which drops the candidate and is its reason.
     """
 
     def find(self) -> tuple[list[Candidate], list[LeftOut]]:

@@ -234,13 +234,13 @@ def _options(config: NetworkConfig) -> dict[str, Any]:
 
 
 def _label(method: Method) -> str:
-    """A method by its name; ``decode head`` if that is all it trains."""
+    """A method by its name; `decode head` if that is all it trains."""
     values = method_to_dict(method)
     return "decode head" if values.get("blocks") == 0 else str(values["name"])
 
 
 def _name(config: NetworkConfig) -> str:
-    """``mobilenet_v2 0.35``, without the width if it is 1; of pixels, ``deeplabv3 of ...``."""
+    """`mobilenet_v2 0.35`, without the width if it is 1; of pixels, `deeplabv3 of ...`."""
     if config.backbone is not None:
         stride = f", stride {config.output_stride}" if config.output_stride else ""
         inner = replace(config, name=config.backbone, backbone=None)

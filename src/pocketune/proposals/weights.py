@@ -21,8 +21,8 @@ from pocketune.weights.formats.int8 import INT8
 from pocketune.weights.saved import build, read_description
 
 SUFFIXES = (".safetensors", ".pth", ".pt", INT8)
-"""Kinds of files in the order of preference: where a network has a ``.float32.safetensors`` and an
-``.int8.npz`` of one name, the first is taken."""
+"""Kinds of files in the order of preference: where a network has a `.float32.safetensors` and an
+`.int8.npz` of one name, the first is taken."""
 WIDTHS = (0.2, 0.25, 0.3, 0.35, 0.5, 0.75, 1.0, 1.3, 1.4)
 
 Kernels = Counter[tuple[int, ...]]

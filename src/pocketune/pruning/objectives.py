@@ -18,15 +18,15 @@ class Blocks:
     Neural Networks, ICCV 2017, by gradients and for all blocks at once). Labels are not needed.
 
     Args:
-        network: a pruned network, or one with group norms or standardized kernels.
-        teacher: the network that it was made from.
+        network: A pruned network, or one with group norms or standardized kernels.
+        teacher: The network that it was made from.
 
     Attributes:
-        model: the trained part; `loss` takes its output.
-        teacher: the same part of the teacher.
+        model: The trained part; `loss` takes its output.
+        teacher: The same part of the teacher.
 
     Raises:
-        PocketuneError: there is no teacher, or no block of the network was changed.
+        PocketuneError: There is no teacher, or no block of the network was changed.
     """
 
     def __init__(self, network: nn.Module, teacher: nn.Module | None) -> None:
@@ -118,11 +118,11 @@ def load_teacher(weights: str, student: nn.Module) -> nn.Module:
     """The network that `student` was before it was pruned or got additional modules.
 
     Args:
-        weights: weights of that network.
-        student: made by `create_network` or `load_network`.
+        weights: Weights of that network.
+        student: Made by `create_network` or `load_network`.
 
     Raises:
-        PocketuneError: the weights are not of such a network.
+        PocketuneError: The weights are not of such a network.
     """
     known = about(student)
     if known.config is None:

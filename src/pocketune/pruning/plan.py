@@ -29,10 +29,10 @@ class PruningPlan:
     """The blocks to prune, and how many of their channels stay.
 
     Attributes:
-        target_bytes: limit of the memory of each block, for one image.
-        channels: for each pruned block, the number of its hidden channels before and after.
-        before: the memory of the unpruned network, by block.
-        after: the memory of the pruned network, by block.
+        target_bytes: Limit of the memory of each block, for one image.
+        channels: For each pruned block, the number of its hidden channels before and after.
+        before: The memory of the unpruned network, by block.
+        after: The memory of the pruned network, by block.
     """
 
     target_bytes: int
@@ -58,19 +58,19 @@ def prune_for_memory(
     """A smaller copy of `network` whose sensitive blocks take no more memory than the target.
 
     Args:
-        network: a network that is not adapted yet; it stays unchanged.
-        target: see `plan_pruning`.
-        importance: how channels are ranked, `"l2"` or `"weight"`; see `prune`.
-        batches: normalized images (N, 3, H, W), for `"l2"`.
-        size: side of the images for training, in pixels.
-        method: the method of the later fine-tuning; None stands for `RepNet()`, or `TinyTL()`
+        network: A network that is not adapted yet; it stays unchanged.
+        target: See `plan_pruning`.
+        importance: How channels are ranked, `"l2"` or `"weight"`; see `prune`.
+        batches: Normalized images (N, 3, H, W), for `"l2"`.
+        size: Side of the images for training, in pixels.
+        method: The method of the later fine-tuning; None stands for `RepNet()`, or `TinyTL()`
             for a network with lite residual modules.
 
     Returns:
         An ordinary network: adapt it to any method, save it with `save_network`.
 
     Raises:
-        PocketuneError: as `plan_pruning` and `prune` do.
+        PocketuneError: As `plan_pruning` and `prune` do.
 
     Example:
         >>> from pocketune import about, create_network
@@ -99,15 +99,15 @@ def plan_pruning(
     channels that these cannot divide are skipped.
 
     Args:
-        network: a network that is not adapted yet; it stays unchanged.
-        target: bytes for one image, such as 2_000_000 or `"2MB"`, or `"cumulative"`: the memory
+        network: A network that is not adapted yet; it stays unchanged.
+        target: Bytes for one image, such as 2_000_000 or `"2MB"`, or `"cumulative"`: the memory
             that the whole network keeps for the backward pass.
-        size: side of the images, in pixels.
-        method: the method of the later fine-tuning; None stands for `RepNet()`, or `TinyTL()`
+        size: Side of the images, in pixels.
+        method: The method of the later fine-tuning; None stands for `RepNet()`, or `TinyTL()`
             for a network with lite residual modules.
 
     Raises:
-        PocketuneError: the target is invalid or cannot be reached, and the message names the block
+        PocketuneError: The target is invalid or cannot be reached, and the message names the block
             that sets the floor; or the network is pruned already.
     """
     require_unpruned(network)

@@ -17,8 +17,8 @@ class MemoryProfile:
     """The memory of one image while a network is fine-tuned, in bytes.
 
     Attributes:
-        blocks: temporary, cumulative and peak memory of each block, in order.
-        cumulative_kept_bytes: memory kept for the backward pass at the end of the forward pass.
+        blocks: Temporary, cumulative and peak memory of each block, in order.
+        cumulative_kept_bytes: Memory kept for the backward pass at the end of the forward pass.
     """
 
     blocks: tuple[LayerCost, ...]
@@ -56,11 +56,11 @@ def profile_memory(network: nn.Module, *, size: int = 224) -> MemoryProfile:
     temporary memory, memory kept before, and the input of the shortcut.
 
     Args:
-        network: an adapted network.
-        size: side of the images, in pixels.
+        network: An adapted network.
+        size: Side of the images, in pixels.
 
     Raises:
-        PocketuneError: as `published_memory` does.
+        PocketuneError: As `published_memory` does.
 
     Example:
         >>> import pocketune
@@ -81,10 +81,10 @@ class PeakModel:
     others: no candidate needs its own trace.
 
     Args:
-        full: the memory with all channels.
-        least: the memory with `FEWEST` hidden channels in every block of `counts`.
-        counts: hidden channels of these blocks in `full`.
-        owners: for layers outside of a block that produce its hidden channels, the block.
+        full: The memory with all channels.
+        least: The memory with `FEWEST` hidden channels in every block of `counts`.
+        counts: Hidden channels of these blocks in `full`.
+        owners: For layers outside of a block that produce its hidden channels, the block.
     """
 
     def __init__(

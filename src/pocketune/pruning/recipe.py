@@ -19,7 +19,7 @@ class Recipe:
     """How a network is retrained: SGD with Nesterov momentum, and one cosine to 0.
 
     Raises:
-        PocketuneError: for a value out of range; the message names it.
+        PocketuneError: For a value out of range; the message names it.
     """
 
     follow: str = _option(

@@ -52,22 +52,22 @@ def retrain(
     `.progress.safetensors`. The caller's random state stays unchanged.
 
     Args:
-        network: a network of ours that is not adapted: a pruned one, or one with lite residual
+        network: A network of ours that is not adapted: a pruned one, or one with lite residual
             modules from `TinyTL.insert_modules`, which are then pretrained together with it.
-        photos: a folder or file as `train` takes it, of which the training split is used; or a
+        photos: A folder or file as `train` takes it, of which the training split is used; or a
             dataset. Photos of other classes need a teacher, which is then the only objective.
-        out: a `.safetensors` file, which `create_network` takes as weights.
+        out: A `.safetensors` file, which `create_network` takes as weights.
         recipe: None stands for the defaults of `Recipe`.
-        teacher: the unpruned network, which is followed as the recipe says.
+        teacher: The unpruned network, which is followed as the recipe says.
         accelerator: `"cpu"`, `"cuda"` or `"auto"`, as Lightning Fabric takes it.
-        devices: number of devices; each has its own batches.
-        progress: receives each step, to show the time left; None shows nothing.
+        devices: Number of devices; each has its own batches.
+        progress: Receives each step, to show the time left; None shows nothing.
 
     Returns:
         The mean loss of each epoch that this call has trained.
 
     Raises:
-        PocketuneError: the network is adapted or cannot be saved in `out`; the photos or the
+        PocketuneError: The network is adapted or cannot be saved in `out`; the photos or the
             teacher do not match it; the progress has another recipe, other photos or another
             teacher; or Lightning Fabric is not installed.
     """

@@ -28,7 +28,7 @@ class Pair(NamedTuple):
 
 
 def most_confused(found: Confusions, limit: int) -> Matrix:
-    """The matrix of at most ``limit`` classes, in their order.
+    """The matrix of at most `limit` classes, in their order.
 
     If there are more classes, those with fewest wrong predictions, from and to them, become one
     last class.

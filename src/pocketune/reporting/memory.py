@@ -26,7 +26,7 @@ PARTS = {
     "head": "computing the classifier",
     "cache": "kept features",
 }
-"""The parts of a ``MemoryEstimate`` in words."""
+"""The parts of a `MemoryEstimate` in words."""
 
 _BLOCK = re.compile(r"[^.]+(\.\d+)*(?=\.)")
 

@@ -1,4 +1,4 @@
-"""What a run has logged: the lines of ``metrics.jsonl`` as curves."""
+"""What a run has logged: the lines of `metrics.jsonl` as curves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Curve:
     values: tuple[float, ...]
 
     def thinned(self, limit: int) -> Curve:
-        """At most ``limit`` points, each the mean of as many neighbors."""
+        """At most `limit` points, each the mean of as many neighbors."""
         if len(self.steps) <= limit:
             return self
         parts = zip(

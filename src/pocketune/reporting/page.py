@@ -103,7 +103,7 @@ class Page:
 
 
 def require_packages() -> None:
-    """Check that the packages of the extra ``report`` are installed, before work begins.
+    """Check that the packages of the extra `report` are installed, before work begins.
 
     Raises:
         PocketuneError: One of them is not installed.

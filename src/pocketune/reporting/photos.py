@@ -30,7 +30,7 @@ class Predicted:
         photos: The photos that could be decoded.
         result: The evaluation of all.
         losses: The loss (N,) of each.
-        marks: What each contributes to the metric (N, ...); see ``Task.marks``.
+        marks: What each contributes to the metric (N, ...); see `Task.marks`.
         confidences: The probability of each decision; None for a task without any.
         verdicts: What label and output of each say, in words.
         embeddings: The inputs (N, D) of the output layer, or the outputs of a network without
@@ -151,7 +151,7 @@ def _embedded(engine: OnnxEngine, model: Model, batch: Batch, outputs: FloatArra
 
 
 def spread(photos: ImageDataset, limit: int) -> ImageDataset:
-    """At most ``limit`` of the photos, evenly spread over them."""
+    """At most `limit` of the photos, evenly spread over them."""
     if len(photos) <= limit:
         return photos
     return photos.subset(np.linspace(0, len(photos) - 1, limit).round().astype(np.int64))

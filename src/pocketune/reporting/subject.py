@@ -29,9 +29,9 @@ def report(path: StrPath, out: StrPath | None = None, *, photos: StrPath | None 
         PosixPath('runs/flowers/report.html')
 
     Args:
-        path: A run folder or a .zip of it; or ``plan.json`` or ``compare.json``, or a folder that
+        path: A run folder or a .zip of it; or `plan.json` or `compare.json`, or a folder that
             holds it.
-        out: The file to write; by default ``report.html`` beside what it is about, or
+        out: The file to write; by default `report.html` beside what it is about, or
             beside a .zip a file of its name that ends in .html.
         photos: New location of a run's photos, if they have moved.
 
@@ -40,7 +40,7 @@ def report(path: StrPath, out: StrPath | None = None, *, photos: StrPath | None 
 
     Raises:
         PocketuneError: There is nothing to report at the path, it is damaged, a package of the
-            extra ``report`` is missing, or the file cannot be written.
+            extra `report` is missing, or the file cannot be written.
     """
     require_packages()
     path = Path(path)

@@ -19,7 +19,7 @@ QUALITY = 72
 
 
 def thumbnail(dataset: ImageDataset, index: int) -> str | None:
-    """A photo as a small square JPEG in a ``data:`` address; None if it cannot be read.
+    """A photo as a small square JPEG in a `data:` address; None if it cannot be read.
 
     It shows the middle of the photo, as the network sees it in an evaluation. It has no metadata,
     so a page does not say where a photo was taken.
@@ -34,7 +34,7 @@ def thumbnail(dataset: ImageDataset, index: int) -> str | None:
 
 
 def address(image: Image.Image, kind: str, **options: int) -> str:
-    """A picture as a file of this format in a ``data:`` address."""
+    """A picture as a file of this format in a `data:` address."""
     stream = io.BytesIO()
     image.save(stream, kind, optimize=True, **options)
     data = base64.b64encode(stream.getvalue()).decode("ascii")

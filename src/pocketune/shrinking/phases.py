@@ -17,14 +17,14 @@ class Stage:
     """One published phase.
 
     Attributes:
-        name: what shrinks: one of `STARTS`.
-        kernels: how many of the largest choices are drawn from; 0 for all of them.
-        depths: the same for depths.
-        expansions: the same for expansions.
-        subnets: sub-networks whose gradients are added in a step.
-        epochs: epochs, of 120 for the long phases.
-        lr: peak learning rate over that of the kernel phase.
-        warmup: share of the steps with a rising rate.
+        name: What shrinks: one of `STARTS`.
+        kernels: How many of the largest choices are drawn from; 0 for all of them.
+        depths: The same for depths.
+        expansions: The same for expansions.
+        subnets: Sub-networks whose gradients are added in a step.
+        epochs: Epochs, of 120 for the long phases.
+        lr: Peak learning rate over that of the kernel phase.
+        warmup: Share of the steps with a rising rate.
     """
 
     name: str
@@ -54,11 +54,11 @@ class Phase:
     """A phase in the space of a supernet.
 
     Attributes:
-        stage: the published phase.
-        space: what is drawn from.
-        epochs: number of epochs.
-        sorts: whether hidden channels are sorted before.
-        keep: the expansion whose channels stay in front when they are sorted; None sorts all.
+        stage: The published phase.
+        space: What is drawn from.
+        epochs: Number of epochs.
+        sorts: Whether hidden channels are sorted before.
+        keep: The expansion whose channels stay in front when they are sorted; None sorts all.
     """
 
     stage: Stage
@@ -74,9 +74,9 @@ def phases(space: Space, epochs: int = EPOCHS, start: str = LARGEST) -> list[Pha
     Of phases that would draw from the same choices only the longest is left.
 
     Args:
-        space: of the supernet.
-        epochs: of the long phases; the others have their share of the published numbers.
-        start: the first phase, one of `STARTS`.
+        space: Of the supernet.
+        epochs: Of the long phases; the others have their share of the published numbers.
+        start: The first phase, one of `STARTS`.
 
     Example:
         >>> [phase.stage.name for phase in phases(Space(expansions=(6,)))]

@@ -60,22 +60,22 @@ def pretrain_supernet(
     folder of `out`. The caller's random state stays unchanged.
 
     Args:
-        supernet: random, or from `Supernet.from_network` or `load_supernet`.
-        photos: a folder or file as `train` takes it, of which the training split is used; or a
+        supernet: Random, or from `Supernet.from_network` or `load_supernet`.
+        photos: A folder or file as `train` takes it, of which the training split is used; or a
             dataset. Photos of other classes need a teacher, which is then the only objective.
-        out: a `.safetensors` file for `load_supernet`.
+        out: A `.safetensors` file for `load_supernet`.
         recipe: None stands for the defaults of `ShrinkingRecipe`.
-        teacher: a network of the same classes, in evaluation mode. None stands for the largest
+        teacher: A network of the same classes, in evaluation mode. None stands for the largest
             sub-network before it is shrunk, with the statistics of each batch.
         accelerator: `"cpu"`, `"cuda"` or `"auto"`, as Lightning Fabric takes it.
-        devices: number of devices; each has its own photos.
-        progress: receives each step, to show the time left; None shows nothing.
+        devices: Number of devices; each has its own photos.
+        progress: Receives each step, to show the time left; None shows nothing.
 
     Returns:
         The mean loss of each epoch that this call has trained.
 
     Raises:
-        PocketuneError: the photos or the teacher do not match the supernet; `out` cannot be
+        PocketuneError: The photos or the teacher do not match the supernet; `out` cannot be
             written; the progress is of another run; or Lightning Fabric is not installed.
     """
     recipe, out = recipe or ShrinkingRecipe(), Path(out)

@@ -21,7 +21,7 @@ class ShrinkingRecipe:
     The defaults are those of Once for All (Cai et al., ICLR 2020) and its public code.
 
     Raises:
-        PocketuneError: for a value out of range; the message names it.
+        PocketuneError: For a value out of range; the message names it.
     """
 
     epochs: int = _option(

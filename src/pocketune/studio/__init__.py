@@ -1,6 +1,6 @@
 """The studio: a page that collects photos, trains kits and uses the result, all in the browser.
 
-The page is written in TypeScript, in ``web/`` of the project, and built into ``site/`` beside this
+The page is written in TypeScript, in `web/` of the project, and built into `site/` beside this
 file. Python serves it on the loopback interface, or exports it as a folder of static files.
 """
 

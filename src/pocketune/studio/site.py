@@ -21,7 +21,7 @@ from pocketune.kit.kit import kit_files
 from pocketune.kit.names import MANIFEST
 
 SITE = Path(__file__).parent / "site"
-"""Where ``make studio`` builds the page. It is part of the wheel."""
+"""Where `make studio` builds the page. It is part of the wheel."""
 
 INDEX, LISTING = "index.html", "site.json"
 
@@ -32,8 +32,8 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # one time for all entries, so that equal kits g
 class Site:
     """All files by their address, which is relative to the page's and has forward slashes.
 
-    ``site.json`` lists them: ``files``, the SHA-256 of each, which the page's service worker
-    compares with what it keeps; ``version``, the SHA-256 of that list; and ``kits``, the name,
+    `site.json` lists them: `files`, the SHA-256 of each, which the page's service worker
+    compares with what it keeps; `version`, the SHA-256 of that list; and `kits`, the name,
     address and bytes of each kit that the page offers, and what it shows of a kit at first.
     """
 

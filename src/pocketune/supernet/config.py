@@ -17,15 +17,15 @@ class SubnetConfig:
     stem and first block have no choices and are left out.
 
     Attributes:
-        depths: blocks that run in each of the five stages.
-        kernels: kernel of each block.
-        expansions: hidden channels of each block over its input channels.
-        module_groups: groups of the lite residual module of each block; empty without modules.
-        module_kernels: largest kernel of each module; empty without modules.
-        size: side of the images, in pixels.
+        depths: Blocks that run in each of the five stages.
+        kernels: Kernel of each block.
+        expansions: Hidden channels of each block over its input channels.
+        module_groups: Groups of the lite residual module of each block; empty without modules.
+        module_kernels: Largest kernel of each module; empty without modules.
+        size: Side of the images, in pixels.
 
     Raises:
-        PocketuneError: a value is not understood. `Space.check` says whether a space has it.
+        PocketuneError: A value is not understood. `Space.check` says whether a space has it.
 
     Example:
         >>> from pocketune.supernet import Space

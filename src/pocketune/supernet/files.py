@@ -26,7 +26,7 @@ def save_supernet(supernet: Supernet, path: str | PathLike[str]) -> None:
     """Write a supernet: its values, its space and the normalization of its images.
 
     Raises:
-        PocketuneError: it is no supernet, or the file cannot be written or does not end in
+        PocketuneError: It is no supernet, or the file cannot be written or does not end in
             `.safetensors`.
     """
     check_type(Supernet, supernet=supernet)
@@ -41,7 +41,7 @@ def check_saveable(path: Path) -> None:
     """Raise as `save_supernet` would, before long work; writes nothing.
 
     Raises:
-        PocketuneError: as `save_supernet` does.
+        PocketuneError: As `save_supernet` does.
     """
     if path.suffix != ".safetensors":
         raise PocketuneError(f"{path} must end in .safetensors")
@@ -62,11 +62,11 @@ def load_supernet(path: str | PathLike[str], space: Space | None = None) -> Supe
     """The supernet in a file of `save_supernet`, in training mode.
 
     Args:
-        path: the file.
-        space: the space that it must have; None takes any.
+        path: The file.
+        space: The space that it must have; None takes any.
 
     Raises:
-        PocketuneError: the file is missing, damaged or no supernet, or it is of another version or
+        PocketuneError: The file is missing, damaged or no supernet, or it is of another version or
             space.
     """
     path = Path(path)
@@ -95,7 +95,7 @@ def read_space(path: Path) -> tuple[Space, Normalization]:
     """The space and the normalization in the header of a file.
 
     Raises:
-        PocketuneError: the file is missing, damaged or no supernet, or of another version.
+        PocketuneError: The file is missing, damaged or no supernet, or of another version.
     """
     if not path.is_file():
         raise PocketuneError(f"there is no supernet {path}", remedy=_REMEDY)

@@ -22,7 +22,7 @@ def space_around(network: nn.Module, options: dict[str, Any]) -> Space:
     """The space of a MobileNetV2, with these options for the rest.
 
     Raises:
-        PocketuneError: the network is none or was changed, or it is not in such a space.
+        PocketuneError: The network is none or was changed, or it is not in such a space.
     """
     config = _config(network)
     if given := [name for name in FIXED if name in options]:
@@ -74,7 +74,7 @@ def fill(stored: nn.Module, network: nn.Module, space: Space) -> None:
     not have start as the identity, by a last norm with weight 0.
 
     Raises:
-        PocketuneError: the network has modules of another shape than the space.
+        PocketuneError: The network has modules of another shape than the space.
     """
     blocks = space.active(pretrained_config(space))
     places = [*range(FIRST_BLOCK), *(FIRST_BLOCK + block for block in blocks)]

@@ -24,8 +24,8 @@ def smaller_kernel(stored: Tensor, kernel: int, matrices: dict[int, Tensor]) -> 
     all channels: a 5x5 comes from a 7x7, and a 3x3 from that 5x5.
 
     Args:
-        stored: the largest kernels.
-        kernel: the kernel to have.
+        stored: The largest kernels.
+        kernel: The kernel to have.
         matrices: (k * k, k * k) for each smaller kernel k, row by row.
     """
     for size in sorted(matrices, reverse=True):

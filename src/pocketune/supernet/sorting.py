@@ -17,8 +17,8 @@ def sort_hidden(network: nn.Module, kept: Mapping[str, int]) -> None:
     importance. What a block computes stays the same, up to rounding.
 
     Args:
-        network: changed in place.
-        kept: blocks to sort by path, and how many of their first channels stay in front of the
+        network: Changed in place.
+        kept: Blocks to sort by path, and how many of their first channels stay in front of the
             others, in any order.
     """
     for block in anatomy(network).blocks:

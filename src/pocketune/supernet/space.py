@@ -38,11 +38,11 @@ class Place:
     """What a block's place in the network determines.
 
     Attributes:
-        inputs: channels of its input.
-        outputs: channels of its output.
-        stride: its stride.
-        side: side of its input, as the rule for the kernels of the modules has it.
-        reduced: whether it is TinyTL's reduced block.
+        inputs: Channels of its input.
+        outputs: Channels of its output.
+        stride: Its stride.
+        side: Side of its input, as the rule for the kernels of the modules has it.
+        reduced: Whether it is TinyTL's reduced block.
     """
 
     inputs: int
@@ -61,27 +61,27 @@ class Space:
     block except the first one may be a lite residual module of elastic groups and kernel.
 
     Attributes:
-        channels: output channels of the stages at width 1: `"ofa"`, or `"mobilenet_v2"`, whose
+        channels: Output channels of the stages at width 1: `"ofa"`, or `"mobilenet_v2"`, whose
             pretrained weights are one of the sub-networks.
-        width: multiplier of every layer's channels.
-        classes: outputs of the classifier.
-        depths: possible numbers of blocks in a stage.
-        kernels: possible kernels of a block, odd.
-        expansions: possible expansions of a block, above 1.
+        width: Multiplier of every layer's channels.
+        classes: Outputs of the classifier.
+        depths: Possible numbers of blocks in a stage.
+        kernels: Possible kernels of a block, odd.
+        expansions: Possible expansions of a block, above 1.
         first: `"reduced"` makes the first block of the first stage TinyTL's reduced block, with a
             dense kernel of 3: for the largest sub-network 61 MB in place of 88.
-        module_groups: possible groups of the lite residual modules; empty for no modules. The
+        module_groups: Possible groups of the lite residual modules; empty for no modules. The
             smallest divides the others.
-        module_kernels: possible kernels of the modules, odd; on the small maps of the last stages,
+        module_kernels: Possible kernels of the modules, odd; on the small maps of the last stages,
             5 becomes 3, as for `TinyTL`.
-        sizes: possible sides of the images, in pixels.
-        padding: as in `NetworkConfig`.
+        sizes: Possible sides of the images, in pixels.
+        padding: As in `NetworkConfig`.
         norm: `"batch"`, or `"group"`, with which every sub-network has its own statistics.
-        standardized: whether kernels are standardized, after they are cut and transformed.
-        feature_fusion: as in `NetworkConfig`.
+        standardized: Whether kernels are standardized, after they are cut and transformed.
+        feature_fusion: As in `NetworkConfig`.
 
     Raises:
-        PocketuneError: a value is out of range.
+        PocketuneError: A value is out of range.
 
     Example:
         >>> space = Space(width=0.35, depths=(1, 2), kernels=(3, 5), sizes=(64, 96))
@@ -225,7 +225,7 @@ class Space:
         """Raise if the space does not have this sub-network.
 
         Raises:
-            PocketuneError: naming the choice that it does not have, or it is no SubnetConfig.
+            PocketuneError: Naming the choice that it does not have, or it is no SubnetConfig.
         """
         check_type(SubnetConfig, config=config)
         if config.size not in self.sizes:
@@ -249,7 +249,7 @@ class Space:
         """The description of a sub-network as a network of ours, for `create_network`.
 
         Raises:
-            PocketuneError: as `check`.
+            PocketuneError: As `check`.
         """
         self.check(config)
         config = self.canonical(config)

@@ -37,13 +37,13 @@ class Supernet(nn.Module):
     Cai et al., Once for All, ICLR 2020; TinyTL, NeurIPS 2020, section 3.3.
 
     Args:
-        space: the sub-networks to have.
-        normalization: of the images.
+        space: The sub-networks to have.
+        normalization: Of the images.
 
     Attributes:
-        space: as given.
-        network: the stored values, as the largest sub-network with the largest kernels.
-        matrices: for the index of each block, and each kernel but the largest, a square matrix.
+        space: As given.
+        network: The stored values, as the largest sub-network with the largest kernels.
+        matrices: For the index of each block, and each kernel but the largest, a square matrix.
 
     Example:
         >>> from pocketune.supernet import Space
@@ -100,7 +100,7 @@ class Supernet(nn.Module):
         """Make `forward` run this sub-network.
 
         Raises:
-            PocketuneError: the space does not have it.
+            PocketuneError: The space does not have it.
         """
         self.space.check(config)
         self._active = config
@@ -123,7 +123,7 @@ class Supernet(nn.Module):
         of the stored ones.
 
         Raises:
-            PocketuneError: the space does not have the sub-network.
+            PocketuneError: The space does not have the sub-network.
         """
         return self._state(config, self._skeleton(config))
 
@@ -134,13 +134,13 @@ class Supernet(nn.Module):
         `estimate_batch_norm` before it is evaluated: its statistics are those of the supernet.
 
         Args:
-            config: the sub-network.
+            config: The sub-network.
 
         Returns:
             The network, in the supernet's training mode and on its device.
 
         Raises:
-            PocketuneError: the space does not have the sub-network.
+            PocketuneError: The space does not have the sub-network.
         """
         network = meta_subnet(self.space, config)
         state = {name: t.detach().clone() for name, t in self.state_of(config).items()}
@@ -176,11 +176,11 @@ class Supernet(nn.Module):
         same, up to rounding.
 
         Args:
-            keep: an expansion whose channels stay in front of the others, as before the second
+            keep: An expansion whose channels stay in front of the others, as before the second
                 phase of width; None sorts all.
 
         Raises:
-            PocketuneError: the space does not have this expansion.
+            PocketuneError: The space does not have this expansion.
         """
         expansion = self.space.expansions[-1] if keep is None else keep
         if expansion not in self.space.expansions:
@@ -203,12 +203,12 @@ class Supernet(nn.Module):
         batch norms are folded, call `restore_batch_norm` first.
 
         Args:
-            network: a `mobilenet_v2` of `create_network`; not changed.
-            options: of `Space`, such as `sizes`; channels, width, classes and padding are those
+            network: A `mobilenet_v2` of `create_network`; not changed.
+            options: Of `Space`, such as `sizes`; channels, width, classes and padding are those
                 of the network.
 
         Raises:
-            PocketuneError: the network is another or was changed, or the space has no place for it.
+            PocketuneError: The network is another or was changed, or the space has no place for it.
         """
         supernet = cls(space_around(network, options), about(network).normalization)
         fill(supernet.network, network, supernet.space)

@@ -36,13 +36,13 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
     output as `size`: they do not follow from the strides of a block that pools.
 
     Args:
-        network: any module.
-        factories: by the name of the block; each makes the branch from its block. The branch takes
+        network: Any module.
+        factories: By the name of the block; each makes the branch from its block. The branch takes
             over the block's mode, device and type.
 
     Raises:
-        AttributeError: the network has no module of that name.
-        PocketuneError: a block has a branch already, or is an `nn.Sequential`; or a factory makes
+        AttributeError: The network has no module of that name.
+        PocketuneError: A block has a branch already, or is an `nn.Sequential`; or a factory makes
             no module.
     """
     for name, factory in factories.items():

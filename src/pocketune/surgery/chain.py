@@ -35,7 +35,7 @@ def chain_filters(network: nn.Module) -> tuple[tuple[str, ...], ...]:
     an activation, concatenated and resized maps end a chain.
 
     Args:
-        network: changed in place, unless its blocks are not all rows of convolutions.
+        network: Changed in place, unless its blocks are not all rows of convolutions.
 
     Returns:
         The chains, each the paths of its convolutions in the order in which they run.

@@ -29,11 +29,11 @@ class Hidden:
     """One set of hidden channels and the layers that carry it.
 
     Attributes:
-        block: path of the block.
-        producer: the layer whose outputs they are.
-        depthwise: the layer that works on them one by one, if there is one.
-        squeeze_excite: path of the module that scales them, if there is one.
-        consumer: the layer that reads them, and the only one that does.
+        block: Path of the block.
+        producer: The layer whose outputs they are.
+        depthwise: The layer that works on them one by one, if there is one.
+        squeeze_excite: Path of the module that scales them, if there is one.
+        consumer: The layer that reads them, and the only one that does.
     """
 
     block: str
@@ -63,12 +63,12 @@ def hidden_channels(
     """The sets of hidden channels of the block at path `block`, first to last.
 
     Args:
-        network: not changed.
-        block: path of the block.
-        body: the anatomy of the network, which takes a while to find; None finds it.
+        network: Not changed.
+        block: Path of the block.
+        body: The anatomy of the network, which takes a while to find; None finds it.
 
     Raises:
-        PocketuneError: the block does not exist, or its channels cannot be removed: they are read
+        PocketuneError: The block does not exist, or its channels cannot be removed: they are read
             outside it, or a convolution is grouped or used twice.
     """
     body = body or anatomy(network)
@@ -126,7 +126,7 @@ def narrow(network: nn.Module, channels: Mapping[str, int]) -> None:
     """Keep the given number of hidden channels in each of these blocks, the first ones, in place.
 
     Raises:
-        PocketuneError: a block does not exist, cannot be narrowed or has fewer channels.
+        PocketuneError: A block does not exist, cannot be narrowed or has fewer channels.
     """
     body = anatomy(network) if channels else None
     for block, fewer in channels.items():

@@ -20,7 +20,7 @@ def separate_batch_norms(network: nn.Module) -> None:
     """Turn every `SyncBatchNorm` into a `BatchNorm2d` with the same tensors, in place.
 
     Raises:
-        PocketuneError: a norm is of a class derived from `SyncBatchNorm`; the message names it.
+        PocketuneError: A norm is of a class derived from `SyncBatchNorm`; the message names it.
     """
     norms = {n: m for n, m in network.named_modules() if isinstance(m, nn.SyncBatchNorm)}
     for name, norm in norms.items():
@@ -36,7 +36,7 @@ def parameters_under(network: nn.Module, modules: Iterable[str]) -> frozenset[st
     """Names of all parameters of the modules with these names.
 
     Raises:
-        AttributeError: if there is no module of that name.
+        AttributeError: If there is no module of that name.
     """
     return frozenset(
         f"{module}.{parameter}"

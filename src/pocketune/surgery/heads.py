@@ -95,8 +95,8 @@ class SideBySide(nn.Module):
     """In place of the last head: all scores, from what the heads read side by side.
 
     Args:
-        linear: from the features of all heads, in the order of their calls, to the mean scores.
-        others: in place of the other heads, in that order.
+        linear: From the features of all heads, in the order of their calls, to the mean scores.
+        others: In place of the other heads, in that order.
     """
 
     def __init__(self, linear: nn.Linear, others: list[Waiting]) -> None:

@@ -14,7 +14,7 @@ def group_norms(network: nn.Module) -> dict[str, Factory]:
     """Factories that replace all batch norms by group norms with the same weight and bias.
 
     Raises:
-        PocketuneError: the channels of a norm cannot be grouped; the message names it.
+        PocketuneError: The channels of a norm cannot be grouped; the message names it.
     """
     norms = {n: m for n, m in main_modules(network) if isinstance(m, nn.BatchNorm2d)}
     for name, norm in norms.items():
@@ -44,7 +44,7 @@ def use_norms(network: nn.Module, norm: str, *, standardized: bool) -> None:
     """Give a network of batch norms the norms and kernels of a `NetworkConfig`, in place.
 
     Raises:
-        PocketuneError: as `group_norms`.
+        PocketuneError: As `group_norms`.
     """
     if norm == "group":
         swap(network, group_norms(network))

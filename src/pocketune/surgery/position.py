@@ -26,13 +26,13 @@ def require_same_channels(
     subtracts their mean.
 
     Args:
-        network: the network before, which runs on the image; not changed.
-        pruned: the network without the other channels; not changed.
-        kept: the places of the channels that are left.
+        network: The network before, which runs on the image; not changed.
+        pruned: The network without the other channels; not changed.
+        kept: The places of the channels that are left.
         image: (1, 3, H, W); nothing is known of one without values.
 
     Raises:
-        PocketuneError: they have other values; the message names the block.
+        PocketuneError: They have other values; the message names the block.
     """
     if image.is_meta:
         return

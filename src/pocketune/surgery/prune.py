@@ -34,17 +34,17 @@ def prune(
     which `create_network` builds the same shapes.
 
     Args:
-        network: a network that is not adapted to a method; it is not changed.
-        ratios: share of the hidden channels to remove, in [0, 1), by the name of the block, as
+        network: A network that is not adapted to a method; it is not changed.
+        ratios: Share of the hidden channels to remove, in [0, 1), by the name of the block, as
             in `anatomy(network).blocks`. Of C channels `round(C * (1 - ratio))` stay, at least 2.
             In bottleneck blocks the ratio is that of both inner convolutions. Where a group norm
             follows, whole groups stay, by the mean importance of their channels. A standardized
             kernel is standardized over the inputs that it has left.
         importance: `"l2"` or `"weight"`; see `rank_channels`.
-        batches: normalized images (N, 3, H, W) to rank by, for `"l2"`.
+        batches: Normalized images (N, 3, H, W) to rank by, for `"l2"`.
 
     Raises:
-        PocketuneError: a ratio is out of range; a block does not exist, shares its channels or has
+        PocketuneError: A ratio is out of range; a block does not exist, shares its channels or has
             grouped convolutions; the network does not run without the channels of a block, or mixes
             them by their place, tried on an image; the network is pruned or adapted already.
 
@@ -161,7 +161,7 @@ def require_unpruned(network: nn.Module) -> None:
     """Check that a network is not pruned.
 
     Raises:
-        PocketuneError: it is; the message names the pruned blocks.
+        PocketuneError: It is; the message names the pruned blocks.
     """
     config = about(network).config
     if config is not None and config.hidden:
@@ -180,18 +180,18 @@ def rank_channels(
     """Importance of every channel of each set, (C,) float64; more is more important.
 
     Args:
-        network: not changed.
-        sets: the hidden channels to rank.
+        network: Not changed.
+        sets: The hidden channels to rank.
         importance: `"l2"`, the L2 norm of the channel in the input of the convolution that reads
             it, over all images and pixels; or `"weight"`, the L2 norm of the weights with which
             that convolution reads it. (The weights that produce a channel do not matter if a
             batch norm follows, which undoes their scale.) The paper on pruned Rep-Net takes norms
             within each convolution layer; here expansion, depthwise convolution and projection
             share one set of channels, and the last feature map decides.
-        batches: normalized images (N, 3, H, W), for `"l2"`.
+        batches: Normalized images (N, 3, H, W), for `"l2"`.
 
     Raises:
-        PocketuneError: the importance is unknown, or `"l2"` has no images.
+        PocketuneError: The importance is unknown, or `"l2"` has no images.
     """
     check_choice(RANKINGS, importance=importance)
     if importance == "weight":

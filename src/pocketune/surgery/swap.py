@@ -18,12 +18,12 @@ def swap(network: nn.Module, factories: Mapping[str, Factory]) -> None:
     and backward hooks of the old one.
 
     Args:
-        network: any module.
-        factories: by the name of the module to replace, as in `network.named_modules()`.
+        network: Any module.
+        factories: By the name of the module to replace, as in `network.named_modules()`.
 
     Raises:
-        AttributeError: if there is no module of that name.
-        PocketuneError: if a factory raises one, or makes no module; it names the module.
+        AttributeError: If there is no module of that name.
+        PocketuneError: If a factory raises one, or makes no module; it names the module.
     """
     for name, factory in factories.items():
         old = network.get_submodule(name)
@@ -41,7 +41,7 @@ def separate(network: nn.Module) -> None:
     A method can then change an activation at one path and leave it at another.
 
     Raises:
-        PocketuneError: if a layer with parameters or buffers is at several paths.
+        PocketuneError: If a layer with parameters or buffers is at several paths.
     """
     first: dict[nn.Module, str] = {}
     for path, module in list(network.named_modules(remove_duplicate=False)):
@@ -60,8 +60,8 @@ def signed_activations(network: nn.Module, names: Iterable[str | None]) -> dict[
     """Factories of the `Signed...` variants of those of these modules that have one.
 
     Args:
-        network: any module.
-        names: names of modules; they may repeat, and None is skipped.
+        network: Any module.
+        names: Names of modules; they may repeat, and None is skipped.
     """
     kinds = {name: type(network.get_submodule(name)) for name in names if name}
     return {name: _make(SIGNED[kind]) for name, kind in kinds.items() if kind in SIGNED}

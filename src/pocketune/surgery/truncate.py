@@ -22,11 +22,11 @@ def truncate(network: nn.Module, first_blocks: int) -> nn.Module:
     values classifies the pooled features of the last block that is left. All other values stay.
 
     Args:
-        network: a network that is not adapted to a method; it is not changed.
-        first_blocks: how many blocks stay, at least 1, counted as in `anatomy(network).blocks`.
+        network: A network that is not adapted to a method; it is not changed.
+        first_blocks: How many blocks stay, at least 1, counted as in `anatomy(network).blocks`.
 
     Raises:
-        PocketuneError: there are fewer blocks; the network is adapted already, classifies pixels,
+        PocketuneError: There are fewer blocks; the network is adapted already, classifies pixels,
             has other layers before its output layer, or does not run without its last blocks.
 
     Example:
@@ -83,7 +83,7 @@ def _features(network: nn.Module, classifier: str) -> int:
     """How many pooled features the classifier reads, found in a run.
 
     Raises:
-        PocketuneError: the network does not run.
+        PocketuneError: The network does not run.
     """
     trial = copy_network(network).eval()
     like = next(network.parameters())

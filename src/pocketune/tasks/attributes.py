@@ -33,7 +33,7 @@ from pocketune.tasks.views import Seen
 @register_task
 @dataclass(frozen=True)
 class Attributes(Task):
-    """Predict which attributes an image has; ``classes`` are their names.
+    """Predict which attributes an image has; `classes` are their names.
 
     Attributes:
         label_smoothing: Fraction of an attribute's target that is spread evenly over its presence
@@ -58,7 +58,7 @@ class Attributes(Task):
 
     @classmethod
     def columns(cls, titles: Sequence[str], free: Sequence[int], table: str) -> RowReader | None:
-        """See :class:`Task`; every free column is an attribute, unless one is a label or a mask."""
+        """See `Task`; every free column is an attribute, unless one is a label or a mask."""
         others = (Classification, Segmentation)
         if not free or any(task.columns(titles, free, table) for task in others):
             return None
@@ -66,13 +66,13 @@ class Attributes(Task):
 
     @classmethod
     def find_classes(cls, labels: Iterable[Hashable], titles: tuple[str, ...]) -> tuple[str, ...]:
-        """See :class:`Task`; the classes are in the order of the columns."""
+        """See `Task`; the classes are in the order of the columns."""
         return titles
 
     def encode(
         self, labels: Sequence[Hashable], titles: tuple[str, ...], where: str, *, complete: bool
     ) -> Labels:
-        """A row (n, attributes) for each image, uint8; see :class:`Task`."""
+        """A row (n, attributes) for each image, uint8; see `Task`."""
         missing = [name for name in self.classes if name not in titles]
         if missing:
             raise PocketuneError(
@@ -84,11 +84,11 @@ class Attributes(Task):
         return rows.reshape(len(labels), -1)[:, columns]
 
     def targets(self, labels: Labels) -> FloatArray:
-        """See :class:`Task`; 1 for an attribute that is present and -1 otherwise."""
+        """See `Task`; 1 for an attribute that is present and -1 otherwise."""
         return 2 * labels.astype(np.float32) - 1
 
     def check_training(self, training: Labels, validation: Labels, where: str) -> None:
-        """See :class:`Task`; the training images must differ in an attribute."""
+        """See `Task`; the training images must differ in an attribute."""
         if (training == training[0]).all():
             raise PocketuneError(
                 f"the training images in {where} all have the same attributes; add images that "
@@ -107,7 +107,7 @@ class Attributes(Task):
         return right
 
     def evaluate(self, batches: Iterable[tuple[FloatArray, Labels]]) -> AttributeEvaluation:
-        """See :class:`Task`."""
+        """See `Task`."""
         counts = np.zeros((len(self.classes), 2, 2), np.int64)
         numbers = np.arange(len(self.classes))
         for outputs, labels in batches:
@@ -117,7 +117,7 @@ class Attributes(Task):
     def predict(
         self, name: str, output: FloatArray, top: int | None, seen: Seen | None = None
     ) -> AttributePrediction:
-        """See :class:`Task`; by default all attributes."""
+        """See `Task`; by default all attributes."""
         probabilities = sigmoid(output)
         best = np.argsort(-output, kind="stable")[:top]
         guesses = (Guess(self.classes[i], float(probabilities[i])) for i in best)
@@ -174,7 +174,7 @@ def _positions(titles: Sequence[str], free: Sequence[int], table: str) -> dict[s
 
 
 class _AttributeReader:
-    """Reads each attribute as a byte, 1 or 0; see :class:`RowReader`.
+    """Reads each attribute as a byte, 1 or 0; see `RowReader`.
 
     A table may write 0 or -1 for an absent attribute. A table that has both is refused, because one
     of them might mean something else.
@@ -238,7 +238,7 @@ class AttributePrediction(Prediction):
     chosen: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """See :class:`Prediction`."""
+        """See `Prediction`."""
         attributes = [
             {
                 "attribute": g.label,
@@ -294,7 +294,7 @@ class AttributeEvaluation(Evaluation):
 
     @property
     def value(self) -> float:
-        """See :class:`Evaluation`: the mean accuracy of the attributes."""
+        """See `Evaluation`: the mean accuracy of the attributes."""
         return self.accuracy
 
     @property
@@ -327,7 +327,7 @@ class AttributeEvaluation(Evaluation):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """See :class:`Evaluation`."""
+        """See `Evaluation`."""
         attributes = [
             {
                 "attribute": a.name,

@@ -33,7 +33,7 @@ from pocketune.tasks.results import (
 from pocketune.tasks.views import Seen, View
 
 Dims = tuple[int | str, ...]
-"""A shape without the batch; ``"classes"`` and ``"size"`` stand for numbers."""
+"""A shape without the batch; `"classes"` and `"size"` stand for numbers."""
 CLASSES = "classes"
 SIZE = "size"
 
@@ -48,7 +48,7 @@ class RowReader(Protocol):
     titles: tuple[str, ...]
 
     def __call__(self, row: Sequence[str], line: int) -> Hashable:
-        """The label in a row of stripped cells; ``line`` is the line number, for messages."""
+        """The label in a row of stripped cells; `line` is the line number, for messages."""
         ...
 
 
@@ -80,13 +80,13 @@ class Task(ABC):
     """Whether the name of an image's folder is its label."""
     dense: ClassVar[bool] = False
     """Whether there is a label and an output for each pixel. The label of an image is then a mask,
-    an image file of its own (``pocketune.data.masks``), and an output is (outputs, height, width),
+    an image file of its own (`pocketune.data.masks`), and an output is (outputs, height, width),
     of any height and width."""
     label_dims: ClassVar[Dims]
     label_type: ClassVar[type[np.generic]]
     output_dims: ClassVar[Dims] = (CLASSES,)
     activation: ClassVar[str] = ""
-    """The function that makes outputs probabilities: ``softmax``, ``sigmoid`` or empty."""
+    """The function that makes outputs probabilities: `softmax`, `sigmoid` or empty."""
     metric_name: ClassVar[str]
     metric_style: ClassVar[str] = ".1%"
     metric_is_share: ClassVar[bool] = False
@@ -152,7 +152,7 @@ class Task(ABC):
         return next(sizes, len(self.classes))
 
     def shapes(self, shapes: Mapping[str, tuple[int, ...]], classes: int) -> dict[str, Any]:
-        """The shapes of tensors for ``classes`` classes, from those for any other number."""
+        """The shapes of tensors for `classes` classes, from those for any other number."""
         return {
             name: (classes, *shape[1:]) if name in self.head else shape
             for name, shape in shapes.items()
@@ -161,7 +161,7 @@ class Task(ABC):
     def new_head(
         self, state: Mapping[str, FloatArray], classes: int, rng: np.random.Generator
     ) -> State:
-        """The values of a network, with a new output layer of ``classes`` classes.
+        """The values of a network, with a new output layer of `classes` classes.
 
         Its weights are uniform in +-1 / sqrt(fan-in) and its biases zero, as in TinyTL (Cai et al.,
         2020).

@@ -65,14 +65,14 @@ class Classification(Task):
 
     @classmethod
     def columns(cls, titles: Sequence[str], free: Sequence[int], table: str) -> RowReader | None:
-        """See :class:`Task`."""
+        """See `Task`."""
         positions = {titles[position].casefold(): position for position in reversed(free)}
         column = next((positions[title] for title in COLUMNS if title in positions), None)
         return None if column is None else _ClassReader(column, table)
 
     @classmethod
     def find_classes(cls, labels: Iterable[Hashable], titles: tuple[str, ...]) -> tuple[str, ...]:
-        """See :class:`Task`; in numerical order if all names are integers, else alphabetical.
+        """See `Task`; in numerical order if all names are integers, else alphabetical.
 
         Integers of many digits are names like others.
         """
@@ -84,7 +84,7 @@ class Classification(Task):
     def encode(
         self, labels: Sequence[Hashable], titles: tuple[str, ...], where: str, *, complete: bool
     ) -> Labels:
-        """The position (n,) of each image's class, int64; see :class:`Task`."""
+        """The position (n,) of each image's class, int64; see `Task`."""
         found = set(labels)
         if complete and (lost := [name for name in self.classes if name not in found]):
             raise PocketuneError(
@@ -100,17 +100,17 @@ class Classification(Task):
         return np.array([index[str(label)] for label in labels], dtype=np.int64)
 
     def targets(self, labels: Labels) -> FloatArray:
-        """See :class:`Task`; 1 for the class and 0 for all others."""
+        """See `Task`; 1 for the class and 0 for all others."""
         targets = np.zeros((len(labels), len(self.classes)), np.float32)
         targets[np.arange(len(labels)), labels] = 1
         return targets
 
     def strata(self, labels: Labels) -> NDArray[np.int64]:
-        """See :class:`Task`; the groups are the classes."""
+        """See `Task`; the groups are the classes."""
         return labels
 
     def check_division(self, labels: Labels, names: Sequence[str]) -> None:
-        """See :class:`Task`; each class needs an image for training and one for validation."""
+        """See `Task`; each class needs an image for training and one for validation."""
         for position, count in enumerate(np.bincount(labels, minlength=len(self.classes))):
             if count == 1:
                 name = names[int(np.flatnonzero(labels == position)[0])]
@@ -120,7 +120,7 @@ class Classification(Task):
                 )
 
     def check_training(self, training: Labels, validation: Labels, where: str) -> None:
-        """See :class:`Task`; needs two training classes, and all classes of the validation."""
+        """See `Task`; needs two training classes, and all classes of the validation."""
         trained = set(training.tolist())
         if len(trained) == 1:
             only = shown(self.classes[trained.pop()])
@@ -148,7 +148,7 @@ class Classification(Task):
         return right
 
     def evaluate(self, batches: Iterable[tuple[FloatArray, Labels]]) -> ClassEvaluation:
-        """See :class:`Task`."""
+        """See `Task`."""
         cells, among_top = [np.empty(0, np.int64)], 0
         for outputs, labels in batches:
             likeliest = np.argsort(-outputs, axis=1, kind="stable")[:, :TOP]
@@ -161,14 +161,14 @@ class Classification(Task):
     def predict(
         self, name: str, output: FloatArray, top: int | None, seen: Seen | None = None
     ) -> ClassPrediction:
-        """See :class:`Task`; by default the five most likely classes."""
+        """See `Task`; by default the five most likely classes."""
         probabilities = softmax(output)
         best = np.argsort(-output, kind="stable")[: top or TOP]
         guesses = (Guess(self.classes[i], float(probabilities[i])) for i in best)
         return ClassPrediction(name, tuple(guesses))
 
     def counts(self, labels: Labels) -> NDArray[np.int64]:
-        """See :class:`Task`."""
+        """See `Task`."""
         return np.bincount(labels, minlength=len(self.classes)).astype(np.int64)
 
     def confidences(self, outputs: FloatArray) -> Values:
@@ -222,7 +222,7 @@ def check_smoothing(value: float) -> None:
 
 
 class _ClassReader:
-    """Reads the labels in one column; see :class:`RowReader`."""
+    """Reads the labels in one column; see `RowReader`."""
 
     titles: tuple[str, ...] = ()
 
@@ -255,7 +255,7 @@ class ClassPrediction(Prediction):
     guesses: tuple[Guess, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """See :class:`Prediction`."""
+        """See `Prediction`."""
         classes = [{"class": g.label, "probability": g.probability} for g in self.guesses]
         return {"image": self.name, "classes": classes}
 
@@ -293,7 +293,7 @@ class ClassEvaluation(Evaluation):
 
     @property
     def value(self) -> float:
-        """See :class:`Evaluation`: the accuracy, ``top1``."""
+        """See `Evaluation`: the accuracy, `top1`."""
         return self.top1
 
     @property
@@ -352,7 +352,7 @@ class ClassEvaluation(Evaluation):
             yield f"  and {len(classes) - SHOWN:,} more"
 
     def to_dict(self) -> dict[str, Any]:
-        """See :class:`Evaluation`."""
+        """See `Evaluation`."""
         classes = [
             {
                 "class": c.name,
@@ -375,7 +375,7 @@ class ClassEvaluation(Evaluation):
 
     @property
     def confusions(self) -> Confusions:
-        """See :class:`Evaluation`."""
+        """See `Evaluation`."""
         return Confusions(self.classes, self.pairs)
 
     @property

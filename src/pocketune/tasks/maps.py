@@ -57,10 +57,10 @@ def strips(output: FloatArray, seen: Seen) -> Iterator[Strip]:
     """The logits of an image's pixels, strip by strip.
 
     They are interpolated linearly between the centers of the output's cells, as by PyTorch's
-    ``interpolate`` with ``align_corners=False``.
+    `interpolate` with `align_corners=False`.
 
     Args:
-        output: (classes, height, width), logits of the part ``seen.box``.
+        output: (classes, height, width), logits of the part `seen.box`.
         seen: The image.
     """
     classes, down, across = output.shape

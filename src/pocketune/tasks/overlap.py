@@ -31,7 +31,7 @@ _NAMED = 8
 
 
 class Scored(Protocol):
-    """The part of a task that :class:`Overlap` uses; see ``pocketune.tasks.Task``."""
+    """The part of a task that `Overlap` uses; see `pocketune.tasks.Task`."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ class Scored(Protocol):
 
 
 class Overlap:
-    """The mean IoU from the pixels of all images together; see :class:`Metric`.
+    """The mean IoU from the pixels of all images together; see `Metric`.
 
     Attributes:
         confusion: int64 (classes, classes), pixels by class (row) and predicted class (column).
@@ -59,7 +59,7 @@ class Overlap:
         self._loss = 0.0
 
     def update(self, outputs: FloatArray, labels: Labels) -> None:
-        """Add outputs (N, classes, h, w), and a :class:`Truth` for each."""
+        """Add outputs (N, classes, h, w), and a `Truth` for each."""
         for output, label in zip(outputs, labels, strict=True):
             found = compare(output, label)
             self.confusion += found.confusion
@@ -148,7 +148,7 @@ class SegmentationEvaluation(Evaluation):
 
     @property
     def value(self) -> float:
-        """See :class:`Evaluation`: the mean IoU."""
+        """See `Evaluation`: the mean IoU."""
         return self.miou
 
     @property
@@ -195,7 +195,7 @@ class SegmentationEvaluation(Evaluation):
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """See :class:`Evaluation`."""
+        """See `Evaluation`."""
         classes = [
             {
                 "class": each.name,
@@ -219,7 +219,7 @@ class SegmentationEvaluation(Evaluation):
 
     @property
     def confusions(self) -> Confusions:
-        """See :class:`Evaluation`; it counts pixels."""
+        """See `Evaluation`; it counts pixels."""
         found = np.argwhere(self.confusion)
         return Confusions(self.classes, np.c_[found, self.confusion[tuple(found.T)]])
 
@@ -250,7 +250,7 @@ class SegmentationPrediction(Prediction):
 
     @property
     def class_map(self) -> ClassMap:
-        """See :class:`Prediction`."""
+        """See `Prediction`."""
         return self.mask
 
     @property
@@ -261,7 +261,7 @@ class SegmentationPrediction(Prediction):
         return tuple((self.classes[i], float(pixels[i]) / self.mask.size) for i in best[: self.top])
 
     def to_dict(self) -> dict[str, Any]:
-        """See :class:`Prediction`."""
+        """See `Prediction`."""
         classes = [{"class": name, "share": each} for name, each in self.shares]
         return {"image": self.name, "classes": classes}
 

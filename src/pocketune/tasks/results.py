@@ -47,7 +47,7 @@ class Score:
         return f"{self.name} {self.value:{self.style}}"
 
     def to_dict(self, prefix: str = "") -> dict[str, float]:
-        """Loss and metric by name; each name begins with ``prefix``."""
+        """Loss and metric by name; each name begins with `prefix`."""
         return {f"{prefix}loss": self.loss, f"{prefix}{self.name}": self.value}
 
 
@@ -224,7 +224,7 @@ class Evaluation(ABC):
 
 
 class Marked(Protocol):
-    """The part of a task that :class:`Mean` uses; see ``pocketune.tasks.Task``."""
+    """The part of a task that `Mean` uses; see `pocketune.tasks.Task`."""
 
     def losses(self, outputs: FloatArray, labels: Labels) -> Values:
         """The loss of each image."""
@@ -249,7 +249,7 @@ class Mean:
         self._sum, self._count = 0.0, 0
 
     def update(self, outputs: FloatArray, labels: Labels) -> None:
-        """See :class:`Metric`."""
+        """See `Metric`."""
         self._loss += float(self._task.losses(outputs, labels).sum())
         marks = self._task.marks(outputs, labels)
         self._sum += marks.sum().item()
@@ -258,12 +258,12 @@ class Mean:
 
     @property
     def score(self) -> Score:
-        """See :class:`Metric`."""
+        """See `Metric`."""
         return self._task.score(share(self._sum, self._count), share(self._loss, self.images))
 
 
 def share(part: float, whole: float) -> float:
-    """``part / whole``; nan if ``whole`` is 0."""
+    """`part / whole`; nan if `whole` is 0."""
     return part / whole if whole else float("nan")
 
 

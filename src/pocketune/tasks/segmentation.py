@@ -97,13 +97,13 @@ class Segmentation(Task):
 
     @classmethod
     def columns(cls, titles: Sequence[str], free: Sequence[int], table: str) -> RowReader | None:
-        """See :class:`Task`; the column ``mask`` holds the files of the masks."""
+        """See `Task`; the column `mask` holds the files of the masks."""
         column = next((each for each in free if titles[each].casefold() == COLUMN), None)
         return None if column is None else _MaskReader(column, table)
 
     @classmethod
     def find_classes(cls, labels: Iterable[Hashable], titles: tuple[str, ...]) -> tuple[str, ...]:
-        """The names of pixel values, in order; ``titles`` has one for each value that counts."""
+        """The names of pixel values, in order; `titles` has one for each value that counts."""
         return tuple(dict.fromkeys(title for title in titles if title))
 
     def encode(
@@ -111,7 +111,7 @@ class Segmentation(Task):
     ) -> Labels:
         """The file of each image's mask and the pixels of each class there.
 
-        A structured array (n,) of the fields ``mask`` and ``pixels`` (classes,). Not every class
+        A structured array (n,) of the fields `mask` and `pixels` (classes,). Not every class
         has to occur.
         """
         numbers = class_numbers(titles, self.classes)
@@ -146,7 +146,7 @@ class Segmentation(Task):
                     )
 
     def check_training(self, training: Labels, validation: Labels, where: str) -> None:
-        """See :class:`Task`; the training masks need two classes, and validation masks any."""
+        """See `Task`; the training masks need two classes, and validation masks any."""
         present = np.flatnonzero(training["pixels"].sum(axis=0))
         if len(present) == 0:
             raise PocketuneError(
@@ -171,22 +171,22 @@ class Segmentation(Task):
         return images
 
     def step_inputs(self, classes: int | None = None) -> State:
-        """``class_weights`` (classes,): the weight of a pixel of each class in the loss."""
+        """`class_weights` (classes,): the weight of a pixel of each class in the loss."""
         count = len(self.classes) if classes is None else classes
         weights = self.class_weights or (1.0,) * count
         return {"class_weights": np.array(weights, np.float32)}
 
     def balanced(self, labels: Labels) -> Segmentation:
-        """See :class:`Task` and :func:`balanced_weights`."""
+        """See `Task` and `balanced_weights`."""
         weights = balanced_weights(labels["pixels"].sum(axis=0))
         return replace(self, class_weights=tuple(weights.tolist()))
 
     def fitted(self, head: tuple[str, ...], output_shape: tuple[int, ...]) -> Segmentation:
-        """See :class:`Task`."""
+        """See `Task`."""
         return replace(self, head=head, output_size=tuple(output_shape[1:]))
 
     def output_shape(self, size: int, classes: int | None = None) -> tuple[int, ...]:
-        """See :class:`Task`; without a network, a cell of the output is 8 x 8 pixels."""
+        """See `Task`; without a network, a cell of the output is 8 x 8 pixels."""
         count = len(self.classes) if classes is None else classes
         return (count, *(self.output_size or (-(-size // STRIDE),) * 2))
 
@@ -195,7 +195,7 @@ class Segmentation(Task):
     def training_view(
         self, label: Labels, width: int, height: int, size: int, rng: np.random.Generator
     ) -> View:
-        """See :class:`Task`: a square of random scale and place, mirrored and recolored at random.
+        """See `Task`: a square of random scale and place, mirrored and recolored at random.
 
         It is drawn up to ten times, until no class has more than 75 % of its pixels.
         """
@@ -206,7 +206,7 @@ class Segmentation(Task):
         return view._replace(mirrored=bool(rng.random() < 0.5), colors=random_colors(rng))
 
     def evaluation_view(self, width: int, height: int, size: int) -> View:
-        """See :class:`Task`: the whole image, in its proportions."""
+        """See `Task`: the whole image, in its proportions."""
         return whole_view(width, height, size)
 
     def transform(self, label: Labels, view: View) -> ClassMap:
@@ -219,7 +219,7 @@ class Segmentation(Task):
         return np.ascontiguousarray(mask[:, ::-1]) if view.mirrored else mask
 
     def truth(self, label: Labels, view: View) -> Truth:
-        """See :class:`Task`: the whole mask, at its own size."""
+        """See `Task`: the whole mask, at its own size."""
         return Truth(label, view.box)
 
     def collate(self, labels: Sequence[Any]) -> Labels:
@@ -249,11 +249,11 @@ class Segmentation(Task):
         return Score("accuracy", share(correct, pixels), loss)
 
     def metric(self) -> Overlap:
-        """See :class:`Task`: the mean IoU of all images together."""
+        """See `Task`: the mean IoU of all images together."""
         return Overlap(self)
 
     def evaluate(self, batches: Iterable[tuple[FloatArray, Labels]]) -> SegmentationEvaluation:
-        """See :class:`Task`; labels are of :class:`Truth`."""
+        """See `Task`; labels are of `Truth`."""
         metric = self.metric()
         for outputs, labels in batches:
             metric.update(outputs, labels)
@@ -262,7 +262,7 @@ class Segmentation(Task):
     def predict(
         self, name: str, output: FloatArray, top: int | None, seen: Seen | None = None
     ) -> SegmentationPrediction:
-        """See :class:`Task`; without ``seen``, the map is as large as the output."""
+        """See `Task`; without `seen`, the map is as large as the output."""
         height, width = output.shape[1:]
         if seen is None:
             seen = Seen(width, height, Box(0, 0, width, height))
@@ -313,13 +313,13 @@ def _largest_share(mask: ClassMap) -> float:
 
 
 def _nearest(start: float, length: float, count: int, limit: int) -> NDArray[np.intp]:
-    """The pixel at the center of each of ``count`` parts of a length."""
+    """The pixel at the center of each of `count` parts of a length."""
     centers = start + (np.arange(count) + 0.5) * (length / count)
     return centers.astype(np.intp).clip(0, limit - 1)
 
 
 class _MaskReader:
-    """Reads the file of the mask; see :class:`RowReader`."""
+    """Reads the file of the mask; see `RowReader`."""
 
     titles: tuple[str, ...] = ()
 

@@ -23,7 +23,7 @@ class Box(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Pixels of a square: columns from ``left`` and rows from ``top``, without the last ones."""
+    """Pixels of a square: columns from `left` and rows from `top`, without the last ones."""
 
     left: int
     top: int

@@ -55,14 +55,14 @@ def restore_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Modu
     norm is the identity plus a bias.
 
     Args:
-        network: changed in place; its training mode is restored.
-        batches: normalized images (N, 3, H, W), a few hundred images in all.
+        network: Changed in place; its training mode is restored.
+        batches: Normalized images (N, 3, H, W), a few hundred images in all.
 
     Returns:
         The network.
 
     Raises:
-        PocketuneError: there are no images, or batches are something else; the input of a norm is
+        PocketuneError: There are no images, or batches are something else; the input of a norm is
             not finite; or the network is adapted, with frozen norms. It then stays as it is.
 
     Example:
@@ -98,14 +98,14 @@ def estimate_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Mod
     2,000 training images in batches of 200). A network without batch norms stays as it is.
 
     Args:
-        network: changed in place; its training mode is restored.
-        batches: normalized images (N, 3, H, W), two or more a batch.
+        network: Changed in place; its training mode is restored.
+        batches: Normalized images (N, 3, H, W), two or more a batch.
 
     Returns:
         The network.
 
     Raises:
-        PocketuneError: as `restore_batch_norm`.
+        PocketuneError: As `restore_batch_norm`.
     """
     _require_open(network)
     norms = {

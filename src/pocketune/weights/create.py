@@ -60,7 +60,7 @@ def create_network(
     bias 0.
 
     Args:
-        name: one of `list_networks()`.
+        name: One of `list_networks()`.
         weights: None for random ones; `"imagenet"` to download the published ones;
             `"hf-hub:OWNER/NAME"` for a repository of the Hugging Face hub, such as those of timm;
             a file, `.safetensors`, `.pth`, or `.npz` with int8 kernels, which stay int8 unless a
@@ -70,40 +70,40 @@ def create_network(
             `restore_batch_norm` before a norm is trained. A network that classifies pixels takes
             its own weights, torchvision's of the same network, or any weights of its backbone; its
             head is then random.
-        classes: outputs of the network.
-        width: multiplier of every layer's channels.
+        classes: Outputs of the network.
+        width: Multiplier of every layer's channels.
         padding: `"symmetric"`, or `"same"` for weights that come from TensorFlow.
-        feature_fusion: whether to have the feature-fusion layer, the 1x1 convolution before
+        feature_fusion: Whether to have the feature-fusion layer, the 1x1 convolution before
             pooling; None follows the weights, a file or a network of ours.
-        hidden: hidden channels of pruned blocks, as in `NetworkConfig`; not needed for a file of
+        hidden: Hidden channels of pruned blocks, as in `NetworkConfig`; not needed for a file of
             `save_network`.
-        normalization: the normalization that the weights were trained with, if it is not
+        normalization: The normalization that the weights were trained with, if it is not
             that of the published ones. Folded files have it in the `.arch.json` in their folder,
             files of `save_network` in their header, files of the hub in the `config.json` beside
             them.
-        backbone: of a network that classifies pixels: one of `list_networks(dense=False)`; None for
+        backbone: Of a network that classifies pixels: one of `list_networks(dense=False)`; None for
             the published one.
-        head_channels: channels of its decode head; None for the published number.
-        output_stride: side of the image over the side of the last map, that of the backbone in a
+        head_channels: Channels of its decode head; None for the published number.
+        output_stride: Side of the image over the side of the last map, that of the backbone in a
             network that classifies pixels: 4, 8, 16 or 32. Strides beyond it become dilations.
             None for the published one; networks that classify images have no dilations.
         norm: `"batch"`; or `"group"`, which gives every image statistics of its own, with 8
             channels a group. Of weights with batch norms, group norms take over scale and shift.
             None follows the weights.
-        standardized: whether each filter of a convolution with a norm has mean 0 and standard
+        standardized: Whether each filter of a convolution with a norm has mean 0 and standard
             deviation 1 in the forward pass (weight standardization). None follows the weights.
-        subnet: which sub-network of a supernet, as in `NetworkConfig`; not needed for a file of
+        subnet: Which sub-network of a supernet, as in `NetworkConfig`; not needed for a file of
             `save_network`.
-        depth: multiplier of the number of blocks of every stage, rounded up, for the networks
+        depth: Multiplier of the number of blocks of every stage, rounded up, for the networks
             that have it. None follows the weights.
-        first_blocks: how many blocks to keep, with their pooled features classified; weights may be
+        first_blocks: How many blocks to keep, with their pooled features classified; weights may be
             those of the whole network. None follows the weights. See `truncate`.
 
     Returns:
         The network in training mode; `about(network)` has its `config` and `normalization`.
 
     Raises:
-        PocketuneError: a name or option is unknown; weights cannot be loaded or do not fit, and
+        PocketuneError: A name or option is unknown; weights cannot be loaded or do not fit, and
             the message names the first layer that does not.
 
     Example:
@@ -387,7 +387,7 @@ def load_network(path: str | PathLike[str]) -> nn.Module:
     """The network in a file of `save_network`, as it was saved.
 
     Raises:
-        PocketuneError: the file is missing or damaged, or has no description.
+        PocketuneError: The file is missing or damaged, or has no description.
     """
     path = Path(path)
     remedy = Remedy("saved network", "give a file that save_network has written")

@@ -19,7 +19,7 @@ def require_published(
     """Check that ImageNet weights of a network are published, and of this shape.
 
     Raises:
-        PocketuneError: they are not.
+        PocketuneError: They are not.
     """
     known = PUBLISHED.get(name)
     if known is None or (known.file or known.hub) is None:
@@ -38,7 +38,7 @@ def download(config: NetworkConfig) -> dict[str, Tensor]:
     """State dict of the published weights, from the cache of `torch.hub` if present.
 
     Raises:
-        PocketuneError: none are published, or the download fails or is damaged.
+        PocketuneError: None are published, or the download fails or is damaged.
     """
     require_published(
         config.name,

@@ -34,7 +34,7 @@ def fetch(weights: str) -> Path:
     address of another hub.
 
     Raises:
-        PocketuneError: there is no such repository, it has no `model.safetensors`, or the download
+        PocketuneError: There is no such repository, it has no `model.safetensors`, or the download
             fails or is damaged.
     """
     repository = weights.removeprefix(HUB)
@@ -58,7 +58,7 @@ def described_normalization(file: Path) -> Normalization | None:
     """The normalization in the `config.json` beside a file of weights; None without it.
 
     Raises:
-        PocketuneError: the description is damaged.
+        PocketuneError: The description is damaged.
     """
     path = file.parent / DESCRIPTION
     if not path.is_file():

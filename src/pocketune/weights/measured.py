@@ -36,7 +36,7 @@ def create_measured(
     `photos` are those of `create_network`.
 
     Raises:
-        PocketuneError: as `create_network` and `measure_norms`.
+        PocketuneError: As `create_network` and `measure_norms`.
     """
     options["classes"] = recorded_classes(weights) if classes is None else classes
     norms: dict[str, Any] = {"norm": norm, "standardized": standardized}
@@ -82,19 +82,19 @@ def sample_batches(
     gives the same batches; they can be iterated over once.
 
     Args:
-        network: the network that the images are normalized for, as `about(network)` says.
-        photos: photos as `train` takes them, of which the training split is used; or a dataset.
-        size: side of the images, in pixels.
-        count: the least number of photos; fewer than twice as many are taken, or all of a smaller
+        network: The network that the images are normalized for, as `about(network)` says.
+        photos: Photos as `train` takes them, of which the training split is used; or a dataset.
+        size: Side of the images, in pixels.
+        count: The least number of photos; fewer than twice as many are taken, or all of a smaller
             dataset.
-        batch: images in each batch.
+        batch: Images in each batch.
 
     Returns:
         Batches (N, 3, `size`, `size`), decoded during iteration. Photos that cannot be decoded are
         skipped.
 
     Raises:
-        PocketuneError: the photos cannot be used, or a number is below 1.
+        PocketuneError: The photos cannot be used, or a number is below 1.
 
     Example:
         >>> import pocketune

@@ -10,11 +10,11 @@ class Published:
     """Weights trained on ImageNet.
 
     Attributes:
-        source: who publishes them.
-        license: their license, as the publisher names it.
-        file: name of the file in torchvision's folder of downloads.
-        hub: owner and name of the repository on the Hugging Face hub.
-        normalization: of the images that they were trained with.
+        source: Who publishes them.
+        license: Their license, as the publisher names it.
+        file: Name of the file in torchvision's folder of downloads.
+        hub: Owner and name of the repository on the Hugging Face hub.
+        normalization: Of the images that they were trained with.
     """
 
     source: str

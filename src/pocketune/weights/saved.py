@@ -58,7 +58,7 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     same outputs.
 
     Raises:
-        PocketuneError: the network is foreign and has no config, or no longer fits its config, as
+        PocketuneError: The network is foreign and has no config, or no longer fits its config, as
             after a method has added modules or drops activations; the file cannot be written, or
             does not end in `.safetensors`.
     """
@@ -87,7 +87,7 @@ def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
     """The config that `save_network` would write, to check before long work; writes nothing.
 
     Raises:
-        PocketuneError: as `save_network` does.
+        PocketuneError: As `save_network` does.
     """
     require_module(network)
     if path.suffix != ".safetensors":
@@ -194,7 +194,7 @@ def read_description(path: Path) -> tuple[NetworkConfig, Normalization] | None:
     """The description in the header of a file; None without one, or without such a file.
 
     Raises:
-        PocketuneError: the file is damaged, or its description is not understood.
+        PocketuneError: The file is damaged, or its description is not understood.
     """
     if path.suffix != ".safetensors" or not path.is_file():
         return None
@@ -222,7 +222,7 @@ def require_same(asked: NetworkConfig, recorded: NetworkConfig, path: Path) -> N
     norms with any norm, and those of ordinary kernels with standardized ones.
 
     Raises:
-        PocketuneError: an option differs; the message gives its value in the file.
+        PocketuneError: An option differs; the message gives its value in the file.
     """
     there = asdict(recorded)
     left_out = {"classes", "hidden", "branches", "subnet", "first_blocks"}
@@ -239,7 +239,7 @@ def build(config: NetworkConfig) -> nn.Module:
     """The network that `config` describes, randomly initialized.
 
     Raises:
-        PocketuneError: the name is unknown, this network does not have an option, or its blocks
+        PocketuneError: The name is unknown, this network does not have an option, or its blocks
             cannot have the `hidden` channels, or its norms these channels in groups.
     """
     network = make_network(config)

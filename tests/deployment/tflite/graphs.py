@@ -21,7 +21,7 @@ def model_of(
     size: int = SIZE,
     **constants: np.ndarray,
 ) -> onnx.ModelProto:
-    """A model of these nodes, from the normalized image ``x`` (1, 3, size, size) to ``logits``."""
+    """A model of these nodes, from the normalized image `x` (1, 3, size, size) to `logits`."""
     stem = [
         helper.make_node("Transpose", ["images"], ["first"], perm=[0, 3, 1, 2]),
         helper.make_node("Cast", ["first"], ["float"], to=TensorProto.FLOAT),
@@ -65,7 +65,7 @@ def run_onnx(model: onnx.ModelProto, images: np.ndarray) -> np.ndarray:
 
 
 def run_flatbuffer(content: bytes, images: np.ndarray, *, plain: bool = False) -> np.ndarray:
-    """What LiteRT computes, as it is; ``plain`` has its reference operators instead of the fast."""
+    """What LiteRT computes, as it is; `plain` has its reference operators instead of the fast."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     kind = OpResolverType.BUILTIN_REF if plain else OpResolverType.AUTO

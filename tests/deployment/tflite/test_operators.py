@@ -36,7 +36,7 @@ def whole(*values: int) -> np.ndarray:
 
 @dataclass
 class Case:
-    """Nodes from ``x`` (1, 3, 8, 8) to ``logits``, and the operators that they become.
+    """Nodes from `x` (1, 3, 8, 8) to `logits`, and the operators that they become.
 
     Attributes:
         kinds: The operators in integers between the normalization and the last DEQUANTIZE.

@@ -53,7 +53,7 @@ def check(kit: Kit, budget: int | None, optimizer: str = "adam") -> MemoryEstima
 
 
 def predicted(kit: Kit, slots: float, process: int = BEFORE.current) -> int:
-    """What :func:`check` compares with the budget."""
+    """What `check` compares with the budget."""
     return estimate_memory(
         kit.manifest, process=process, classes=3, slots=slots, photos=PHOTOS
     ).total

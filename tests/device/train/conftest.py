@@ -24,7 +24,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(kit: Path, photos: Path, tmp_path: Path) -> Run:
-    """``train`` with everything given that a test does not care about."""
+    """`train` with everything given that a test does not care about."""
 
     def call(**changes: Any) -> TrainResult:
         arguments: dict[str, Any] = {

@@ -38,7 +38,7 @@ Run = Callable[..., TrainResult]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """``train`` on photos of classes that are not the kit's."""
+    """`train` on photos of classes that are not the kit's."""
     kit = write_softmax_kit(tmp_path / "kit").path
     photos = write_photos(tmp_path / "photos", classes=OTHERS)
 

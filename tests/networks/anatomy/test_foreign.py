@@ -71,7 +71,7 @@ def test_bottlenecks():
 
 
 def test_a_flag_overrules_the_shape():
-    """timm's ``noskip`` blocks could have a shortcut and have none."""
+    """timm's `noskip` blocks could have a shortcut and have none."""
     network = MobileNetV2()
     block = network.blocks[1][1]
     block.has_skip = False

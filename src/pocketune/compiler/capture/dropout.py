@@ -29,10 +29,10 @@ class SuppliedDropout(nn.Module):
     element that is dropped, and 1 / `keep` for one that is kept.
 
     Args:
-        keep: probability that an element is kept, in (0, 1).
-        shape: of the mask, the batch included: that of the input, or 1 in the dimensions that are
+        keep: Probability that an element is kept, in (0, 1).
+        shape: Of the mask, the batch included: that of the input, or 1 in the dimensions that are
             dropped together.
-        together: the first dimension that is dropped together with all behind it: 2 for whole
+        together: The first dimension that is dropped together with all behind it: 2 for whole
             maps, as `nn.Dropout2d` does, 1 for whole images; None if each element is by itself.
     """
 
@@ -59,10 +59,10 @@ def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[MaskSpec, .
     A module whose forward pass calls `functional.dropout` gets one for each call.
 
     Args:
-        network: takes (batch, 3, size, size). A `SuppliedDropout` in it gets a new mask of the
+        network: Takes (batch, 3, size, size). A `SuppliedDropout` in it gets a new mask of the
             right shape, so calling this twice is safe.
-        batch: images of a training step.
-        size: height and width of the images, in pixels.
+        batch: Images of a training step.
+        size: Height and width of the images, in pixels.
 
     Returns:
         The masks, by the names of their buffers, in the order of `network.named_modules()`.

@@ -59,7 +59,7 @@ def check_norms(network: nn.Module) -> None:
     """Check that exactly the batch norms have running statistics.
 
     Raises:
-        PocketuneError: another norm has some, or a batch norm has none.
+        PocketuneError: Another norm has some, or a batch norm has none.
     """
     for name, module in network.named_modules():
         if isinstance(module, BatchNorm) and module.running_mean is None:

@@ -35,9 +35,9 @@ def trace(
     PyTorch's `make_fx` records the same operators, in several times as long.
 
     Args:
-        function: returns a list of tensors.
-        inputs: tensors and dictionaries of tensors, in the order of the graph's placeholders.
-        decompositions: functions that run simpler operators in place of an operator.
+        function: Returns a list of tensors.
+        inputs: Tensors and dictionaries of tensors, in the order of the graph's placeholders.
+        decompositions: Functions that run simpler operators in place of an operator.
 
     Returns:
         The graph. `meta["val"]` of a node is its tensor on the meta device, or several. Tensors
@@ -45,7 +45,7 @@ def trace(
         `meta["constant"]`.
 
     Raises:
-        DataDependentError: the function asks for the value of a tensor.
+        DataDependentError: The function asks for the value of a tensor.
     """
     tracer = _Tracer(decompositions or {})
     arguments = [tracer.inputs(given) for given in inputs]
@@ -59,7 +59,7 @@ class TracedTensor(Tensor):
     """What the traced function sees: a tensor on the CPU, which has no data.
 
     Attributes:
-        node: computes it in the graph.
+        node: Computes it in the graph.
     """
 
     node: fx.Node

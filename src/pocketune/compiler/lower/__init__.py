@@ -48,7 +48,7 @@ def lower(
     Masks of `least_packed` elements or more are kept as bits, others as bytes.
 
     Raises:
-        PocketuneError: an operator has no rule.
+        PocketuneError: An operator has no rule.
     """
     wanted = list(wanted)
     constants = {node: v.constant for node, v in given.items() if v.constant is not None}

@@ -31,7 +31,7 @@ def lowers(*targets: Any) -> Callable[[Rule], Rule]:
     """Register the rule of some operators: `rule(context, node, *args, **kwargs)`.
 
     Raises:
-        PocketuneError: an operator has a rule already.
+        PocketuneError: An operator has a rule already.
     """
 
     def register(rule: Rule) -> Rule:

@@ -107,9 +107,9 @@ class Reached(NamedTuple):
     """The taps of a kernel whose windows meet the input, and the convolution by them alone.
 
     Attributes:
-        geo: of this convolution.
-        first: the first of these taps, in rows and columns.
-        left_over: how many taps follow the last one, in rows and columns.
+        geo: Of this convolution.
+        first: The first of these taps, in rows and columns.
+        left_over: How many taps follow the last one, in rows and columns.
     """
 
     geo: Geometry

@@ -39,9 +39,9 @@ def recompute_activations(
     """Let the backward pass recompute activations behind norms with batch statistics, in place.
 
     Args:
-        model: a training step with an input `labels` and an output `loss`.
-        sizes: of open dimensions.
-        depthwise: whether depthwise convolutions are recomputed too.
+        model: A training step with an input `labels` and an output `loss`.
+        sizes: Of open dimensions.
+        depthwise: Whether depthwise convolutions are recomputed too.
     """
     step = _Step(model, sizes, depthwise=depthwise)
     nodes = [made for node in model.graph.node for made in step.with_copies(node)]

@@ -1,7 +1,7 @@
 """The memory that the runtime's arena takes for a graph, with the gaps between live tensors.
 
 ONNX Runtime's arena is a best-fit allocator with coalescing, after TensorFlow's
-(``onnxruntime/core/framework/bfc_arena.cc``). No tensor can use two gaps, so the arena is larger
+(`onnxruntime/core/framework/bfc_arena.cc`). No tensor can use two gaps, so the arena is larger
 than the live tensors: twice as large for the lite residual modules of a narrow network.
 """
 
@@ -17,7 +17,7 @@ from pocketune.compiler.passes.liveness import Liveness, Nodes
 
 _ALIGNMENT = 256
 _REGION, _DEAD = 1 << 25, 1 << 16
-"""``initial_chunk_size_bytes`` and ``max_dead_bytes_per_chunk``, as the engine sets them."""
+"""`initial_chunk_size_bytes` and `max_dead_bytes_per_chunk`, as the engine sets them."""
 _POINTER = 8
 _APART = 1 << 48
 """Distance of the addresses of two regions."""
@@ -48,7 +48,7 @@ def integer_scratch(model: onnx.ModelProto, liveness: Liveness) -> int:
     """Bytes that an integer convolution takes while it runs, beside its tensors; the most of any.
 
     The runtime unfolds the pixels under the kernel of one image, and keeps a pointer for each
-    position of the kernel (``onnxruntime/core/providers/cpu/quantization/qlinearconv.cc``).
+    position of the kernel (`onnxruntime/core/providers/cpu/quantization/qlinearconv.cc`).
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     sources = {node.output[0]: node.input[0] for node in model.graph.node if node.input}

@@ -192,8 +192,8 @@ def leave_large_plain(model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
     """Rename the convolutions whose copies would raise the peak, which excludes them from blocks.
 
     Args:
-        model: in the order in which it is executed.
-        sizes: of open dimensions, by name.
+        model: In the order in which it is executed.
+        sizes: Of open dimensions, by name.
     """
     nodes, liveness = list(model.graph.node), Liveness.of(model, sizes)
     timeline = liveness.timeline(nodes)

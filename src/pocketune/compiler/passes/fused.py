@@ -18,8 +18,8 @@ def fuse_clips(nodes: Sequence[onnx.NodeProto], graph: onnx.GraphProto) -> list[
     """The nodes, with one in place of a convolution and the `Clip` or `Relu` that alone reads it.
 
     Args:
-        nodes: in topological order.
-        graph: that they belong to.
+        nodes: In topological order.
+        graph: That they belong to.
     """
     reads = Counter(name for node in nodes for name in node.input)
     reads.update(output.name for output in graph.output)

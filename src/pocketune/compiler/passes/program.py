@@ -17,9 +17,9 @@ class Program:
     depends on are not lowered.
 
     Attributes:
-        constants: nodes whose values are known when compiling.
-        given: nodes that are inputs; the nodes before them are ignored.
-        wanted: nodes whose values are the results, in order.
+        constants: Nodes whose values are known when compiling.
+        given: Nodes that are inputs; the nodes before them are ignored.
+        wanted: Nodes whose values are the results, in order.
     """
 
     def __init__(

@@ -29,9 +29,9 @@ def recompute_from_parameters(
     The model is changed in place.
 
     Args:
-        model: sorted topologically.
-        sizes: of open dimensions.
-        varying: inputs that change from batch to batch; nodes that depend on them stay.
+        model: Sorted topologically.
+        sizes: Of open dimensions.
+        varying: Inputs that change from batch to batch; nodes that depend on them stay.
     """
     size = tensor_bytes(model, sizes)
     outputs = {output.name for output in model.graph.output}

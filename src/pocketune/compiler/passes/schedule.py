@@ -157,7 +157,7 @@ class _Ready:
     """The nodes that can run next, and the bytes that each would leave in addition.
 
     Attributes:
-        costs: by the index of the node; negative if it frees more than it allocates.
+        costs: By the index of the node; negative if it frees more than it allocates.
     """
 
     def __init__(self, nodes: Sequence[Operator], liveness: Liveness) -> None:

@@ -25,9 +25,9 @@ def graph_work(
     """Calls, FLOPs and bytes of one run, by kind.
 
     Args:
-        model: the graph.
-        sizes: of open dimensions.
-        optimized: whether the runtime optimizes the graph, which it does with all but the step:
+        model: The graph.
+        sizes: Of open dimensions.
+        optimized: Whether the runtime optimizes the graph, which it does with all but the step:
             it fuses clips and 8-bit formats into convolutions, and blocks constant kernels.
     """
     calls: Counter[WorkKind] = Counter()

@@ -25,7 +25,7 @@ class Calibration:
         labels: (N,) class numbers; without them the change of accuracy is not measured.
 
     Raises:
-        PocketuneError: the arrays have other types or shapes.
+        PocketuneError: The arrays have other types or shapes.
 
     Example:
         >>> Calibration(np.zeros((4, 32, 32, 3), np.uint8)).ranges.shape

@@ -33,9 +33,9 @@ class FeatureError:
     """The error of a quantized frozen part against the one in float32, on held-out images.
 
     Attributes:
-        error: norm of the features' difference, as a share of the features' norm.
-        accuracy: of classification by the nearest class centroid, in [0, 1]; None without labels.
-        float_accuracy: the same in float32.
+        error: Norm of the features' difference, as a share of the features' norm.
+        accuracy: Of classification by the nearest class centroid, in [0, 1]; None without labels.
+        float_accuracy: The same in float32.
     """
 
     error: float
@@ -47,9 +47,9 @@ class Judge:
     """Compares frozen parts with the one in float32, which runs once.
 
     Args:
-        model: the frozen part in float32.
-        calibration: images, their labels where they are known.
-        output: name of the output that is compared.
+        model: The frozen part in float32.
+        calibration: Images, their labels where they are known.
+        output: Name of the output that is compared.
     """
 
     def __init__(
@@ -131,11 +131,11 @@ def quantize_features(
     """Quantize weights per channel and calibrated activations.
 
     Args:
-        model: the frozen part in float32: `images` uint8 -> `features` float32.
-        calibration: the user's own images.
-        exact: the model to measure errors against, if `model` already has rounded weights.
-        output: name of the output that takes the place of the features.
-        operators: those that are computed in integers.
+        model: The frozen part in float32: `images` uint8 -> `features` float32.
+        calibration: The user's own images.
+        exact: The model to measure errors against, if `model` already has rounded weights.
+        output: Name of the output that takes the place of the features.
+        operators: Those that are computed in integers.
 
     Returns:
         The model with the same input and output, within the bounds above, and what it costs.

@@ -75,9 +75,9 @@ class StaticQuantizer:
     """Quantizes one model repeatedly, with ranges that are measured once.
 
     Args:
-        model: takes `images` uint8 (N, S, S, 3).
-        ranges: of its activations, from `measure_ranges` or `nominal_ranges`.
-        operators: those to compute in integers; products are quantized if one factor is constant.
+        model: Takes `images` uint8 (N, S, S, 3).
+        ranges: Of its activations, from `measure_ranges` or `nominal_ranges`.
+        operators: Those to compute in integers; products are quantized if one factor is constant.
     """
 
     def __init__(

@@ -55,23 +55,23 @@ def export_tflite(
 ) -> Reduced:
     """Export a model as a TensorFlow Lite flatbuffer, from one image to its logits.
 
-    It takes uint8 ``images`` (1, S, S, 3) and gives float32 ``logits`` (1, classes), or
-    (1, h, w, classes) for ``segmentation``. With ``int8``, the model is quantized as
-    :func:`~pocketune.deployment.reduced.export_reduced` does, and nearly all operators between
+    It takes uint8 `images` (1, S, S, 3) and gives float32 `logits` (1, classes), or
+    (1, h, w, classes) for `segmentation`. With `int8`, the model is quantized as
+    `export_reduced` does, and nearly all operators between
     compute with integers. The file is run by LiteRT before it gets its name.
 
     Args:
         model: A run or a kit.
         out: The file to write or replace.
-        precision: ``"int8"`` or ``"float32"``.
+        precision: `"int8"` or `"float32"`.
         photos: Photos to calibrate and compare on; None stands for the run's own. Labels do not
-            count. A kit needs photos for ``int8``.
+            count. A kit needs photos for `int8`.
         progress: Called with what is done next, and the share of the time that is over.
 
     Raises:
         PocketuneError: LiteRT is not installed; the precision is unknown; the model cannot be used,
             has no photos, or has an operator that is not translated; the file cannot be written; or
-            the result is off by more than ``BOUND``.
+            the result is off by more than `BOUND`.
     """
     check_choice(PRECISIONS, precision=precision)
     schema_classes()

@@ -89,7 +89,7 @@ class Graph:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of the operators, such as ``CONV_2D``."""
+        """The kinds of the operators, such as `CONV_2D`."""
         return [operator.kind for operator in self._operators]
 
     def add(
@@ -105,11 +105,11 @@ class Graph:
         """Append an operator.
 
         Args:
-            kind: Its name in the schema, such as ``CONV_2D``.
+            kind: Its name in the schema, such as `CONV_2D`.
             inputs: What it reads.
             output: What it computes.
             version: The first version of the operator that can; None for that of its types.
-            options: The schema's table of its options, such as ``Conv2DOptions``.
+            options: The schema's table of its options, such as `Conv2DOptions`.
             fields: The options.
 
         Returns:

@@ -44,7 +44,7 @@ class Translator:
 
     Args:
         model: ONNX, in float32 or with QuantizeLinear and DequantizeLinear, as
-            :func:`~pocketune.deployment.tflite.prepare.prepared_model` leaves it.
+            `prepared_model` leaves it.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -64,7 +64,7 @@ class Translator:
         }
 
     def translate(self) -> bytes:
-        """The flatbuffer, from uint8 ``images`` (1, S, S, 3) to float32 ``logits``.
+        """The flatbuffer, from uint8 `images` (1, S, S, 3) to float32 `logits`.
 
         Raises:
             PocketuneError: An operator has no translation; it is named.
@@ -257,12 +257,12 @@ class Translator:
             kind: The operator.
             inputs: What it reads.
             result: What it computes.
-            shape: The shape of the tensor, channels last if ``last``.
+            shape: The shape of the tensor, channels last if `last`.
             last: Whether the channels are last.
             fixed: The only scales that the operator can compute integers in, used instead of the
                 result's: readers take those of the tensor.
-            version: As for :meth:`Graph.add`.
-            options: As for :meth:`Graph.add`.
+            version: As for `Graph.add`.
+            options: As for `Graph.add`.
             fields: The options.
         """
         scales = None if result.scales is None else fixed or result.scales

@@ -43,7 +43,7 @@ class Result:
 
     Attributes:
         name: The value's name in ONNX.
-        activation: What is applied on the way, one of ``ACTIVATIONS``.
+        activation: What is applied on the way, one of `ACTIVATIONS`.
         scales: Those of the result's integers; None for float32.
     """
 

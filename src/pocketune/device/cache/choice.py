@@ -54,7 +54,7 @@ class Parts:
     def of(cls, photos: Photos, manifest: Manifest, draws: int, *, sample: bool = False) -> Parts:
         """The records of so many draws of the photos; the kit has a frozen part.
 
-        ``sample`` says whether the training photos are also kept as they are evaluated.
+        `sample` says whether the training photos are also kept as they are evaluated.
         """
         few = Code(_shape(manifest), BITS).values <= FEW
         training = _part(photos.training, manifest, FEW_BITS if few else BITS, draws)

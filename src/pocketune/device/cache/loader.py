@@ -80,7 +80,7 @@ class Part:
 
 
 class CachedLoader(Loader):
-    """A loader whose batches hold :class:`Features` in place of pixels.
+    """A loader whose batches hold `Features` in place of pixels.
 
     An image whose features are known is not decoded. The features of the others are computed one
     image at a time, so that they do not depend on which others are known, and encoded before they
@@ -119,14 +119,14 @@ class CachedLoader(Loader):
         self._numbers = range(part.images) if numbers is None else numbers
 
     def part(self, indices: NDArray[np.int64]) -> CachedLoader:
-        """See :class:`Loader`."""
+        """See `Loader`."""
         numbers = np.asarray(self._numbers)[indices]
         return CachedLoader(
             super().part(indices), self._records, self._part, self._prepare, numbers
         )
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """See :class:`Loader`."""
+        """See `Loader`."""
         draw = self.draw(epoch)
         ahead: deque[list[_Wanted]] = deque()
 

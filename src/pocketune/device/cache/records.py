@@ -26,7 +26,7 @@ class Store(Protocol):
     """Keeps bytes by place; those that come back may be damaged or of an earlier run."""
 
     def read(self, place: int, size: int) -> bytes:
-        """``size`` bytes from a place on; fewer if there are no more."""
+        """`size` bytes from a place on; fewer if there are no more."""
         ...
 
     def write(self, place: int, record: bytes) -> None:
@@ -71,12 +71,12 @@ class FileStore:
                 raise
 
     def read(self, place: int, size: int) -> bytes:
-        """See :class:`Store`."""
+        """See `Store`."""
         self._file.seek(_HEADER + place)
         return self._file.read(size)
 
     def write(self, place: int, record: bytes) -> None:
-        """See :class:`Store`."""
+        """See `Store`."""
         self._write(_HEADER + place, record)
 
     def _write(self, position: int, content: bytes) -> None:
@@ -86,13 +86,13 @@ class FileStore:
             rest = rest[self._file.write(rest) or 0 :]
 
     def discard(self) -> None:
-        """See :class:`Store`."""
+        """See `Store`."""
         self._file.close()
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """See :class:`Store`."""
+        """See `Store`."""
         self._file.close()
 
 
@@ -103,19 +103,19 @@ class MemoryStore:
         self._records: dict[int, bytes] = {}
 
     def read(self, place: int, size: int) -> bytes:
-        """See :class:`Store`."""
+        """See `Store`."""
         return self._records.get(place, b"")[:size]
 
     def write(self, place: int, record: bytes) -> None:
-        """See :class:`Store`."""
+        """See `Store`."""
         self._records[place] = record
 
     def discard(self) -> None:
-        """See :class:`Store`."""
+        """See `Store`."""
         self._records.clear()
 
     def close(self) -> None:
-        """See :class:`Store`."""
+        """See `Store`."""
         self._records.clear()
 
 
@@ -135,7 +135,7 @@ class Records:
         self._lost = lost
 
     def get(self, place: int, size: int, stamp: bytes) -> bytes | None:
-        """A content of ``size`` bytes, or None."""
+        """A content of `size` bytes, or None."""
         if self._store is None:
             return None
         try:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class AccumulatingEngine:
-    """An :class:`Engine` that computes a large batch in parts, by another engine.
+    """An `Engine` that computes a large batch in parts, by another engine.
 
     The mean over the parts is the gradient of the whole batch, because images do not influence each
     other. A step takes the memory of one part and a second copy of the gradients.
@@ -35,28 +35,28 @@ class AccumulatingEngine:
 
     @property
     def runtime(self) -> str:
-        """See :class:`Engine`."""
+        """See `Engine`."""
         return self._engine.runtime
 
     @property
     def parameters(self) -> State:
-        """See :class:`Engine`."""
+        """See `Engine`."""
         return self._engine.parameters
 
     @property
     def statistics(self) -> State:
-        """See :class:`Engine`; always empty."""
+        """See `Engine`; always empty."""
         return self._engine.statistics
 
     @property
     def inputs(self) -> State:
-        """See :class:`Engine`."""
+        """See `Engine`."""
         return self._engine.inputs
 
     def gradients(
         self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
     ) -> Gradients:
-        """See :class:`Engine`; the batch has to be a multiple of a part."""
+        """See `Engine`; the batch has to be a multiple of a part."""
         starts = range(0, len(images), self._batch)
         total: Gradients | None = None
         for start in starts:
@@ -71,27 +71,27 @@ class AccumulatingEngine:
         return Gradients(total.loss / len(starts), total.metrics, total.values)
 
     def predict(self, images: NDArray[np.uint8]) -> FloatArray:
-        """See :class:`Engine`."""
+        """See `Engine`."""
         return self._engine.predict(images)
 
     def embed(self, images: NDArray[np.uint8]) -> FloatArray:
-        """See :class:`Engine`."""
+        """See `Engine`."""
         return self._engine.embed(images)
 
     def prepare(self, images: NDArray[np.uint8]) -> FloatArray:
-        """The features of the engine of the parts; see :class:`Preparing`."""
+        """The features of the engine of the parts; see `Preparing`."""
         return cast("Preparing", self._engine).prepare(images)
 
     def release(self) -> None:
-        """See :class:`Engine`."""
+        """See `Engine`."""
         self._engine.release()
 
     def state(self) -> State:
-        """See :class:`Engine`."""
+        """See `Engine`."""
         return self._engine.state()
 
     def load(self, state: Mapping[str, FloatArray]) -> None:
-        """See :class:`Engine`."""
+        """See `Engine`."""
         self._engine.load(state)
 
 

@@ -40,14 +40,14 @@ class Gradients:
 class Engine(Protocol):
     """Computes gradients and predictions for uint8 photos.
 
-    ``parameters`` and ``statistics`` are live, C-contiguous float32 arrays: the optimizer updates
+    `parameters` and `statistics` are live, C-contiguous float32 arrays: the optimizer updates
     the parameters in place, and the next call must use the new values. The arrays stay the same
     objects for the lifetime of the engine.
     """
 
     @property
     def runtime(self) -> str:
-        """The library that computes, with its version, such as ``onnxruntime 1.31.0``."""
+        """The library that computes, with its version, such as `onnxruntime 1.31.0`."""
         ...
 
     @property
@@ -68,7 +68,7 @@ class Engine(Protocol):
     def gradients(
         self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
     ) -> Gradients:
-        """Loss and gradients of a batch, in training mode; updates ``statistics``.
+        """Loss and gradients of a batch, in training mode; updates `statistics`.
 
         Args:
             images: (B, S, S, 3) pixels, where B is the batch of the engine.
@@ -105,7 +105,7 @@ class Engine(Protocol):
 class Preparing(Engine, Protocol):
     """An engine that computes the frozen part of its network on its own.
 
-    Its other methods take encoded features (``pocketune.device.cache``) in place of pixels. Its
+    Its other methods take encoded features (`pocketune.device.cache`) in place of pixels. Its
     factory has the method too, as a class has.
     """
 
@@ -129,7 +129,7 @@ def draw_masks(specs: Iterable[MaskSpec], rng: np.random.Generator) -> State:
 
 
 def no_embeddings() -> PocketuneError:
-    """The error of :meth:`Engine.embed` for a network without embeddings."""
+    """The error of `Engine.embed` for a network without embeddings."""
     return PocketuneError(
         "the network has no embeddings: its output layer does not read one vector for each image"
     )

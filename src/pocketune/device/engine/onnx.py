@@ -19,9 +19,9 @@ Images = NDArray[np.uint8] | Features
 
 
 class OnnxEngine:
-    """An :class:`Engine` that computes a kit's gradients and predictions on ONNX Runtime.
+    """An `Engine` that computes a kit's gradients and predictions on ONNX Runtime.
 
-    The graphs read the arrays of ``parameters`` and ``statistics`` in place, so the next call uses
+    The graphs read the arrays of `parameters` and `statistics` in place, so the next call uses
     the values that were written into them. Gradients are views of the runtime's memory; release
     them before the next step, or the gradients of both steps are in memory.
 
@@ -29,12 +29,12 @@ class OnnxEngine:
     a run alternates between training and validation, opening a graph again takes a fraction of a
     second, and two open graphs would take the memory of both.
 
-    In place of pixels, every method but :meth:`prepare` takes the :class:`Features` that were kept
+    In place of pixels, every method but `prepare` takes the `Features` that were kept
     of its result.
 
     Args:
         kit: An opened kit.
-        state: Initial parameters and statistics, as :meth:`Kit.state` returns them; they are
+        state: Initial parameters and statistics, as `Kit.state` returns them; they are
             copied. The number of classes may differ from the kit's.
 
     Raises:
@@ -49,7 +49,7 @@ class OnnxEngine:
         self._open: tuple[str, Graph] | None = None
 
     def gradients(self, images: Images, labels: Labels, rng: np.random.Generator) -> Gradients:
-        """Loss and gradients of a batch; see :meth:`Engine.gradients`.
+        """Loss and gradients of a batch; see `Engine.gradients`.
 
         Raises:
             ValueError: The images or labels do not have the shapes of the kit's step.
@@ -90,7 +90,7 @@ class OnnxEngine:
         return self._evaluate("logits", images, shape)
 
     def embed(self, images: Images) -> FloatArray:
-        """Inputs (N, D) of the output layer for pixels (N, S, S, 3); see :meth:`Engine.embed`."""
+        """Inputs (N, D) of the output layer for pixels (N, S, S, 3); see `Engine.embed`."""
         size = self._kit.manifest.embeddings
         if size is None:
             raise no_embeddings()
@@ -121,11 +121,11 @@ class OnnxEngine:
         return self._start_values(images)
 
     def complete(self, prepared: NDArray[Any]) -> FloatArray:
-        """Outputs (N, ...) from the result of :meth:`prepare`."""
+        """Outputs (N, ...) from the result of `prepare`."""
         return self._graph(PREDICT).run({self._start: prepared}, only="logits")["logits"]
 
     def complete_with_embeddings(self, prepared: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-        """Outputs (N, ...) and embeddings (N, D) from the result of :meth:`prepare`."""
+        """Outputs (N, ...) and embeddings (N, D) from the result of `prepare`."""
         if self._kit.manifest.embeddings is None:
             raise no_embeddings()
         found = self._graph(PREDICT).run({self._start: prepared})
@@ -134,7 +134,7 @@ class OnnxEngine:
     def swap(self, state: Mapping[str, FloatArray]) -> None:
         """Replace all parameters and statistics, also by those for other classes.
 
-        The arrays of ``parameters`` and ``statistics`` are new ones. No graph is opened again.
+        The arrays of `parameters` and `statistics` are new ones. No graph is opened again.
 
         Raises:
             KitError: The state does not fit the kit; then nothing is replaced.
@@ -201,7 +201,7 @@ class OnnxEngine:
 
     @property
     def _start(self) -> str:
-        """Name of the input of ``step.onnx`` and ``predict.onnx`` that depends on the images."""
+        """Name of the input of `step.onnx` and `predict.onnx` that depends on the images."""
         return "images" if self._kit.manifest.features is None else "features"
 
     def _arrays(self) -> State:

@@ -126,7 +126,7 @@ def write_adapter(path: Path, values: Arrays) -> None:
 
 
 def run_adapted(session: ort.InferenceSession, adapter: Path, feeds: Arrays) -> NDArray[Any]:
-    """The logits of a session, with an adapter for the inputs that ``feeds`` lack."""
+    """The logits of a session, with an adapter for the inputs that `feeds` lack."""
     loaded, options = ort.LoraAdapter(), ort.RunOptions()
     loaded.Load(str(adapter))
     options.add_active_adapter(loaded)

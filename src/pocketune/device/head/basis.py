@@ -27,12 +27,12 @@ class Basis(NamedTuple):
 
 
 def decompose(rows: Rows, size: int) -> Basis:
-    """The basis of rows of ``size`` values, from their Gram matrix."""
+    """The basis of rows of `size` values, from their Gram matrix."""
     return _significant(*np.linalg.eigh(_gram(rows, size)))
 
 
 def decomposition_bytes(size: int) -> int:
-    """Bytes that :func:`decompose` takes at its peak, with its result."""
+    """Bytes that `decompose` takes at its peak, with its result."""
     return round(8 * _MATRIX * size * size)
 
 

@@ -107,7 +107,7 @@ class CellFit:
         return float(STRENGTHS[chosen]), lowest(TEMPERATURES, losses[chosen], near)[0]
 
     def _losses(self, layers: list[Layer]) -> Exact:
-        """The mean loss with each of ``TEMPERATURES``, weighted by class."""
+        """The mean loss with each of `TEMPERATURES`, weighted by class."""
         losses, total = np.zeros(len(TEMPERATURES)), 0.0
         for logits, classes in self._logits(layers):
             weights = self._weights[classes]
@@ -167,7 +167,7 @@ def cell_channels(manifest: Manifest, *, trained: bool) -> int | None:
 
 
 def cell_bytes(channels: int, classes: int, cells: int) -> int:
-    """Bytes that a :class:`CellFit` takes at its peak, with the maps of ``cells`` cells of a photo.
+    """Bytes that a `CellFit` takes at its peak, with the maps of `cells` cells of a photo.
 
     There are the maps as the runtime gives them and twice as rows, the sample, a block of cells as
     exact values, the sums of both halves, and the systems of equations.

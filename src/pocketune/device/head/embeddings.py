@@ -56,7 +56,7 @@ def embedded(path: Path, size: int, write: Callable[[Path], Labels]) -> Iterator
     Args:
         path: The file.
         size: Values of an embedding.
-        write: Writes the file by :func:`write_embeddings`. An engine that it makes is gone before
+        write: Writes the file by `write_embeddings`. An engine that it makes is gone before
             the embeddings are given, with the memory of its graphs.
     """
     try:

@@ -33,7 +33,7 @@ class Head:
     Attributes:
         weight: (K, D), float32.
         bias: (K,), float32.
-        name: The closed form: ``class means``, ``LDA`` or ``ridge``.
+        name: The closed form: `class means`, `LDA` or `ridge`.
         strength: Its regularization; see the closed forms.
         score: Metric and loss of each photo by the layer that is fitted to all others; None if
             every class has a single photo.
@@ -72,7 +72,7 @@ def fit_head(blocks: Blocks, task: Task, *, room: int | None = None) -> Head | N
 
 
 def fit_bytes(images: int, size: int, outputs: int) -> int:
-    """Bytes that :func:`fit_head` takes at its peak, for embeddings of ``size`` values.
+    """Bytes that `fit_head` takes at its peak, for embeddings of `size` values.
 
     They are those of class means, or with their layer those of the projection, or of LDA in what is
     projected: its means, also along the axes, and the layer before and after it is shrunk.

@@ -78,7 +78,7 @@ class Means:
 class LDA:
     """Linear discriminant analysis with a ridge on the covariance (Friedman, 1989), equal priors.
 
-    The covariance within classes has ``strength`` times its mean variance added to its diagonal.
+    The covariance within classes has `strength` times its mean variance added to its diagonal.
     Without a photo, the mean of its class moves, and the scatter loses the product of one vector
     with itself, which the formula of Sherman and Morrison (1950) carries to the inverse.
 

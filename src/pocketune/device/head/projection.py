@@ -32,7 +32,7 @@ class Projection(NamedTuple):
         """The subspace of the largest variance, from one pass over the embeddings.
 
         It is spanned by random combinations of them (Halko et al., 2011, algorithm 4.1), which are
-        all that there is of at most ``RANK`` photos.
+        all that there is of at most `RANK` photos.
         """
         rank, center, rng = min(RANK, sums.images), sums.mean, np.random.default_rng(0)
         found = np.zeros((sums.size, rank), np.float32)
@@ -74,5 +74,5 @@ def orthonormal(vectors: FloatArray) -> FloatArray:
 
 
 def projection_bytes(images: int, size: int) -> int:
-    """Bytes of the axes of a :class:`Projection`; 0 for embeddings that need none."""
+    """Bytes of the axes of a `Projection`; 0 for embeddings that need none."""
     return 4 * size * min(RANK, images) if size > RANK else 0

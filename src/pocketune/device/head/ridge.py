@@ -15,7 +15,7 @@ from pocketune.tasks import Labels
 class Ridge:
     """Least squares from embeddings to targets with a penalty on the weights, not on the bias.
 
-    Photos are weighted such that classes weigh alike. The penalty is ``strength`` times the mean
+    Photos are weighted such that classes weigh alike. The penalty is `strength` times the mean
     sum of squares of a dimension. A photo's prediction by the fit to all others follows from its
     residual r and leverage h: its error is r / (1 - h) (Allen, 1974; Golub et al., 1979). The
     weights of the other photos, the penalty and the number of photos stay as they are.

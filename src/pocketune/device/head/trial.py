@@ -59,7 +59,7 @@ def try_out(form: Form, blocks: Blocks, sums: Sums) -> Verdict | None:
     """The best strength of a form; None if no photo can be left out.
 
     The only photo of a class cannot: without it, the class is unknown. Photos are left out in order
-    until they have ``JUDGED`` outputs, so that the time is bounded; all forms see the same ones.
+    until they have `JUDGED` outputs, so that the time is bounded; all forms see the same ones.
 
     Args:
         form: Fitted to all photos.

@@ -1,4 +1,4 @@
-"""The address space that a limit of the system, such as ``ulimit -v``, leaves to this process.
+"""The address space that a limit of the system, such as `ulimit -v`, leaves to this process.
 
 Where libraries get no more of it, they end the process with lines of their own, or crash it. So the
 limit is compared with what they are known to take before they are loaded or used.

@@ -217,7 +217,7 @@ def with_description(
         manifest: Of its kit.
         classes: Number of classes of the photos.
         photos: Training photos, or validation photos if these are more.
-        decoding: What decoding the photos takes; see :func:`estimate_memory`.
+        decoding: What decoding the photos takes; see `estimate_memory`.
     """
     if manifest.embeddings is None or manifest.task.activation != "softmax":
         return estimate
@@ -234,7 +234,7 @@ def ending_bytes(
     """Bytes that describing the classes takes in a process whose graphs are closed.
 
     They are those of the graphs that compute the embeddings, while these are opened, or of the fit.
-    See :func:`with_description`.
+    See `with_description`.
     """
     waiting, decoded = _evaluated_photos(manifest, classes, decoding, photos)
     again = REOPENING + opening_bytes(manifest) + waiting + decoded
@@ -249,7 +249,7 @@ def estimate_prediction(
     decoding: Decoding | None = None,
     first: Decoding | None = None,
 ) -> MemoryEstimate:
-    """Peak resident memory of predicting or evaluating; see :func:`estimate_memory`.
+    """Peak resident memory of predicting or evaluating; see `estimate_memory`.
 
     Args:
         manifest: Of the kit.
@@ -355,7 +355,7 @@ def photo_bytes(
 ) -> int:
     """Bytes of decoded photos: one in each worker, and batches that are ready or in the step.
 
-    A label takes ``label`` bytes in a batch.
+    A label takes `label` bytes in a batch.
 
     A JPEG is decoded at the smallest scale that is at least the requested size: a photo of 4:3 at
     less than twice its side. The crop is one more image.
@@ -367,7 +367,7 @@ def photo_bytes(
 def decoded_bytes(size: int, decoding: Decoding | None) -> int:
     """Bytes of the photos that are decoded at the same time.
 
-    Without ``decoding``, they are those of :func:`photo_bytes`.
+    Without `decoding`, they are those of `photo_bytes`.
     """
     if decoding is None:
         return photo_bytes(size, 0)

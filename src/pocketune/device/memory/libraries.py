@@ -22,7 +22,7 @@ kernel's share 1 MB smaller.
 
 @dataclass
 class Mapping:
-    """A file that is mapped into this process; ``written`` says whether its pages were changed."""
+    """A file that is mapped into this process; `written` says whether its pages were changed."""
 
     start: int
     size: int
@@ -73,7 +73,7 @@ def _clean_mappings() -> list[Mapping]:
 
 
 def clean_library_mappings(smaps: Iterable[str]) -> list[Mapping]:
-    """The read-only mappings of libraries that are equal to their files, from ``smaps``.
+    """The read-only mappings of libraries that are equal to their files, from `smaps`.
 
     The loader writes addresses into some mappings before it makes them read-only. Their pages are
     anonymous or swapped out.

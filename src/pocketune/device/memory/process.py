@@ -23,7 +23,7 @@ if sys.platform == "linux":
     def process_memory() -> ProcessMemory:
         """Resident memory of this process, now and at its peak (about 50 microseconds).
 
-        The peak is VmHWM and not that of ``getrusage``, which survives ``exec``: a process started
+        The peak is VmHWM and not that of `getrusage`, which survives `exec`: a process started
         by a large one would report its parent's peak.
         """
         try:
@@ -46,7 +46,7 @@ if sys.platform == "linux":
 elif sys.platform == "darwin":
 
     class _TaskBasicInfo(ctypes.Structure):
-        """``mach_task_basic_info`` of <mach/task_info.h>, which is packed to 4 bytes."""
+        """`mach_task_basic_info` of <mach/task_info.h>, which is packed to 4 bytes."""
 
         _pack_ = 4
         _fields_ = (
@@ -78,7 +78,7 @@ elif sys.platform == "win32":
     from ctypes import wintypes
 
     class _Counters(ctypes.Structure):
-        """``PROCESS_MEMORY_COUNTERS`` of <psapi.h>."""
+        """`PROCESS_MEMORY_COUNTERS` of <psapi.h>."""
 
         _fields_ = (
             ("cb", wintypes.DWORD),

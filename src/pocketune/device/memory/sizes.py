@@ -19,7 +19,7 @@ _UNITS = {
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes of a size such as ``96MB``, ``1.5 GiB`` or ``100000000``; units are not case-sensitive.
+    """Bytes of a size such as `96MB`, `1.5 GiB` or `100000000`; units are not case-sensitive.
 
     >>> parse_size("96MB"), parse_size("128 MiB"), parse_size(4096)
     (96000000, 134217728, 4096)
@@ -39,7 +39,7 @@ def parse_size(text: str | int) -> int:
 
 
 def parse_pixels(text: str | int) -> int:
-    """Pixels of a number such as ``12MP`` (megapixels), ``1.5 mp`` or ``12000000``.
+    """Pixels of a number such as `12MP` (megapixels), `1.5 mp` or `12000000`.
 
     >>> parse_pixels("12MP"), parse_pixels("1.5 mp"), parse_pixels(4096)
     (12000000, 1500000, 4096)

@@ -81,7 +81,7 @@ class AdjustedMetric:
         self._sums = np.zeros(3)  # of marks, losses and weights
 
     def update(self, outputs: FloatArray, labels: Labels) -> None:
-        """See :class:`Metric`."""
+        """See `Metric`."""
         weights = np.exp(-self.adjustment.offsets.astype(np.float64))[labels]
         values = (self._task.marks(outputs, labels), self._task.losses(outputs, labels), 1.0)
         self._sums += [(value * weights).sum() for value in values]
@@ -89,6 +89,6 @@ class AdjustedMetric:
 
     @property
     def score(self) -> Score:
-        """See :class:`Metric`."""
+        """See `Metric`."""
         marks, loss, weight = self._sums.tolist()
         return self._task.score(share(marks, weight), share(loss, weight))

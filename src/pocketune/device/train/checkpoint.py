@@ -44,14 +44,14 @@ class Counters:
             ones weigh more.
         start: Score on the validation photos before the first step; None without such photos, or
             before it is known.
-        head: Where the classifier comes from; see :class:`Start`.
+        head: Where the classifier comes from; see `Start`.
         head_images: Training photos that it was computed from.
         estimate: Its cross-validated score on these; None if unknown.
         started: Whether the values before the first step have been validated and saved.
         trained: The best score of an epoch, as epochs are compared; the start does not count.
         stale: Epochs since this score.
         metrics_bytes: Length of metrics.jsonl.
-        finished: Why the run has ended: ``steps`` or ``patience``; None while it is running.
+        finished: Why the run has ended: `steps` or `patience`; None while it is running.
     """
 
     step: int = 0
@@ -88,7 +88,7 @@ class Counters:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Counters:
-        """Counters from the dictionary of ``dataclasses.asdict``."""
+        """Counters from the dictionary of `dataclasses.asdict`."""
         names = ("best", "judged", "start", "estimate", "trained")
         return cls(**{**values, **{name: _score(values[name]) for name in names}})
 
@@ -115,7 +115,7 @@ class Checkpoint:
     Attributes:
         parameters: The trained parameters by state-dict name.
         statistics: The running statistics by state-dict name.
-        optimizer: The state of the optimizer; see :meth:`Optimizer.state`.
+        optimizer: The state of the optimizer; see `Optimizer.state`.
         counters: The progress of the run.
         settings: The settings of the run.
         photos: Absolute path of the run's photos.
@@ -131,7 +131,7 @@ class Checkpoint:
     identity: RunIdentity
 
     def save(self, path: Path) -> None:
-        """Replace ``path``, atomically.
+        """Replace `path`, atomically.
 
         Raises:
             PocketuneError: It cannot be written; the previous checkpoint is unchanged.
@@ -178,7 +178,7 @@ class Checkpoint:
             raise PocketuneError(f"{path} is not a complete checkpoint ({error})") from error
 
     def require_fits(self, kit: Kit, path: Source) -> None:
-        """Check that this checkpoint, read from ``path``, belongs to a kit.
+        """Check that this checkpoint, read from `path`, belongs to a kit.
 
         Raises:
             PocketuneError: It belongs to another kit, or its tensors are not the kit's.
@@ -220,7 +220,7 @@ class TrainedNetwork:
     score: Score | None
 
     def save(self, path: Path) -> None:
-        """Replace ``path``, atomically.
+        """Replace `path`, atomically.
 
         Raises:
             PocketuneError: It cannot be written; the previous file is unchanged.
@@ -283,7 +283,7 @@ class Saver:
         return seconds is not None and time.monotonic() - self._saved_at >= seconds
 
     def save(self, state: TrainState) -> None:
-        """Write ``last.safetensors``."""
+        """Write `last.safetensors`."""
         Checkpoint(
             parameters=state.engine.parameters,
             statistics=state.engine.statistics,
@@ -296,7 +296,7 @@ class Saver:
         self._saved_at = time.monotonic()
 
     def save_best(self, state: TrainState) -> None:
-        """Write ``best.safetensors``."""
+        """Write `best.safetensors`."""
         values = {**state.engine.parameters, **state.engine.statistics}
         adjustment = self._run.adjustment
         TrainedNetwork(

@@ -11,7 +11,7 @@ from pocketune.kit.kit import Kit
 
 
 def check_patience(photos: Photos, settings: TrainSettings) -> None:
-    """Refuse ``patience`` without steps or without validation photos."""
+    """Refuse `patience` without steps or without validation photos."""
     if settings.patience and settings.epochs == 0:
         raise PocketuneError(
             f"patience={settings.patience} has no effect with epochs=0, which makes no steps: "
@@ -25,7 +25,7 @@ def check_patience(photos: Photos, settings: TrainSettings) -> None:
 
 
 def check_balance(photos: Photos, settings: TrainSettings, kit: Kit) -> None:
-    """Refuse ``balance`` where no bias holds the frequencies of exclusive classes."""
+    """Refuse `balance` where no bias holds the frequencies of exclusive classes."""
     if not settings.balance:
         return
     what = ""

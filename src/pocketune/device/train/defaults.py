@@ -71,7 +71,7 @@ class Rates:
 
 
 def kind_of(parameter: ParameterSpec) -> str:
-    """The field of :class:`Rates` that a parameter follows, by its group and dimensions."""
+    """The field of `Rates` that a parameter follows, by its group and dimensions."""
     if parameter.group in ("main", "decode_head") and len(parameter.shape) == 1:
         return "bias"
     return _KINDS[parameter.group]
@@ -89,7 +89,7 @@ OPTIMIZERS = tuple(RATES)
 
 
 def default_rates(optimizer: str, images: int) -> Rates:
-    """Rates for steps of ``images`` images.
+    """Rates for steps of `images` images.
 
     A step of more images has less noise and there are fewer of them, so that each may be larger:
     in proportion for sgd (Goyal et al., 2017), by the square root for Adam (Malladi et al., 2022).

@@ -1,10 +1,10 @@
 """Event files, which TensorBoard shows while a run trains.
 
 They are written here, because no library does it in the memory of a small device: in a training
-process, the writer of ``tensorboard`` takes 11 MB and that of ``tensorboardX`` 4 MB, or 197 MB
+process, the writer of `tensorboard` takes 11 MB and that of `tensorboardX` 4 MB, or 197 MB
 where PyTorch is installed, which it imports. The format is that of TensorFlow: records with
-checksums (``tensorflow/core/lib/io/record_writer.h``) that hold the protobuf messages of
-``tensorflow/core/util/event.proto``.
+checksums (`tensorflow/core/lib/io/record_writer.h`) that hold the protobuf messages of
+`tensorflow/core/util/event.proto`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOT_SHOWN = frozenset({"step", "epoch", "elapsed", "best"})
 _DOUBLE, _BYTES, _FLOAT = 1, 2, 5
 """Wire types of protobuf; that of whole numbers is 0."""
 _START = 1
-"""``SessionLog.START``: events of this and later steps in earlier files do not count."""
+"""`SessionLog.START`: events of this and later steps in earlier files do not count."""
 
 
 class EventFile:
@@ -51,7 +51,7 @@ class EventFile:
         self._append(_field(2, step) + _field(7, _field(1, _START)))
 
     def write(self, kind: str, **values: Any) -> None:
-        """Append the numbers of a step or an epoch; see :meth:`MetricsFile.write`.
+        """Append the numbers of a step or an epoch; see `MetricsFile.write`.
 
         Training values of an epoch are left out, because the steps have them.
 

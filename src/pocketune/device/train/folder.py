@@ -60,8 +60,8 @@ class Run:
         photos: The photos for training and validation.
         identity: The kit, photos and classes that its checkpoints belong to.
         predicted_memory: Predicted peak resident bytes of the process.
-        began: ``time.monotonic()`` when this process began the run, or resumed it.
-        deadline: ``time.monotonic()`` after which no step begins.
+        began: `time.monotonic()` when this process began the run, or resumed it.
+        deadline: `time.monotonic()` after which no step begins.
         refit_seconds: Time for computing the classifier again after the last step.
         shortened: Whether the limit of time left room for fewer steps than the settings asked for.
             A run that is resumed has no limit, and its settings are those that were left.
@@ -107,7 +107,7 @@ class Run:
 
 
 def first_run(photos: StrPath) -> Path:
-    """``runs/`` and the photos' name."""
+    """`runs/` and the photos' name."""
     with reading(photos):
         path = Path(photos).resolve()  # ".." stands for a folder with a name
         return RUNS / ((path.name if path.is_dir() else path.stem) or "photos")

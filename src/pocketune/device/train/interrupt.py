@@ -33,9 +33,9 @@ class Interrupted(PocketuneError):  # noqa: N818 - the name says what happened
 class StopRequest:
     """Turns the first Ctrl-C, SIGTERM or SIGHUP in the context into a flag, the signal's number.
 
-    A ``KeyboardInterrupt`` may come in the middle of an update, when only some of the parameters
+    A `KeyboardInterrupt` may come in the middle of an update, when only some of the parameters
     have been updated; the flag is read between steps. A second Ctrl-C interrupts immediately, as
-    usual. A second SIGTERM or SIGHUP does not: a closed terminal sends two. A SIGHUP that ``nohup``
+    usual. A second SIGTERM or SIGHUP does not: a closed terminal sends two. A SIGHUP that `nohup`
     ignores is still ignored.
 
     Attributes:

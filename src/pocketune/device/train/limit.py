@@ -68,7 +68,7 @@ def within(run: Run, engine: Engine, *, refits: bool = False) -> Run:
 
     A few steps are timed whose gradients are not used. If a validation would take too long, fewer
     photos validate. A limit shortens a run and never makes it longer; with no time for a step, the
-    classifier is the result. If the run ``refits``, time is kept for computing the classifier again
+    classifier is the result. If the run `refits`, time is kept for computing the classifier again
     after the last step, unless that would take too long.
     """
     if math.isinf(run.deadline) or not run.steps:
@@ -113,7 +113,7 @@ def fitting_steps(
         step: Seconds of a step.
         validation: Seconds of a validation.
         per_epoch: Steps in an epoch.
-        later: Seconds of each step after the ``first`` ones, if these keep features.
+        later: Seconds of each step after the `first` ones, if these keep features.
         first: Steps that compute features.
     """
     left = SAFETY * seconds - 2 * validation

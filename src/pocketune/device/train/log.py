@@ -1,4 +1,4 @@
-"""The log of a run: ``metrics.jsonl``, one JSON object per line, and the progress display."""
+"""The log of a run: `metrics.jsonl`, one JSON object per line, and the progress display."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Throughput:
 
 
 class MetricsFile:
-    """Appends lines; each reaches the operating system before :meth:`write` returns.
+    """Appends lines; each reaches the operating system before `write` returns.
 
     Args:
         path: The file; created if it does not exist.

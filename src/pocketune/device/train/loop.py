@@ -42,7 +42,7 @@ class Diverged(PocketuneError):  # noqa: N818 - the name says what happened
 
 
 class Loop:
-    """Trains from a state to the end of the run; call :meth:`run`.
+    """Trains from a state to the end of the run; call `run`.
 
     Args:
         run: The run.
@@ -259,7 +259,7 @@ def validate(
 ) -> Score | None:
     """The score of an engine on labeled batches; None if no image could be decoded.
 
-    ``after_batch`` is called after each batch. ``judge`` is a second metric, of an engine that
+    `after_batch` is called after each batch. `judge` is a second metric, of an engine that
     trains with adjusted logits.
     """
     metric = task.metric()

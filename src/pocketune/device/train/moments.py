@@ -44,7 +44,7 @@ def groups(size: int) -> int:
 
 
 def thresholds(size: int) -> FloatArray:
-    """What is added before rounding down, for blocks of ``size`` values and all shifts."""
+    """What is added before rounding down, for blocks of `size` values and all shifts."""
     values = np.arange(size + SHIFTS) * _GOLDEN % 1.0
     return np.asarray(np.clip(values, LEAST, 1.0 - 2.0**-20), np.float32)
 
@@ -52,7 +52,7 @@ def thresholds(size: int) -> FloatArray:
 def read_sums(
     code: NDArray[np.int8], scale: FloatArray, out: FloatArray, spare: FloatArray
 ) -> None:
-    """Decode sums of gradients: ``c |c| scale^2``."""
+    """Decode sums of gradients: `c |c| scale^2`."""
     np.copyto(out, code)
     _by_group(out)[...] *= scale[:, None]
     np.abs(out, out=spare)
@@ -75,7 +75,7 @@ def write_sums(
 
 
 def read_squares(code: NDArray[np.uint8], scale: FloatArray, out: FloatArray) -> None:
-    """Decode sums of squares: ``(c scale)^4``."""
+    """Decode sums of squares: `(c scale)^4`."""
     np.copyto(out, code)
     _by_group(out)[...] *= scale[:, None]
     out *= out

@@ -3,7 +3,7 @@
 An optimizer of graph operators would take more time than the convolutions of a small network, and
 hold every state tensor twice. Here parameters are updated in blocks that fit the processor's cache,
 and all parameters share two scratch blocks, so that no temporary array is as large as a tensor. The
-updates equal those of ``torch.optim`` to within float32 rounding.
+updates equal those of `torch.optim` to within float32 rounding.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Optimizer(ABC):
     fine-tuning.
 
     Args:
-        parameters: Live, C-contiguous float32 arrays, which :meth:`step` updates in place.
+        parameters: Live, C-contiguous float32 arrays, which `step` updates in place.
         weight_decay: Weight decay.
         rates: Factors on the learning rate of some parameters, by name.
 
@@ -83,7 +83,7 @@ class Optimizer(ABC):
         Args:
             gradients: The gradient of each parameter; they are not changed.
             lr: Learning rate of this step.
-            scale: Factor on the gradients; see :func:`clip_scale`.
+            scale: Factor on the gradients; see `clip_scale`.
         """
         self.steps += 1
         for factor, names in self._groups.items():
@@ -108,7 +108,7 @@ class Optimizer(ABC):
             self._update(values, block, spare, self._part(name, part))
 
     def _zeros(self, size: int) -> Slots:
-        """The state tensors of a parameter of ``size`` elements, before the first step."""
+        """The state tensors of a parameter of `size` elements, before the first step."""
         return tuple(_aligned_zeros(size) for _ in self.slots)
 
     def _part(self, name: str, part: slice) -> Slots:
@@ -127,10 +127,10 @@ class Optimizer(ABC):
         spare: FloatArray,
         state: Slots,
     ) -> None:
-        """Update one block of a parameter and of its state; ``spare`` is scratch."""
+        """Update one block of a parameter and of its state; `spare` is scratch."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The state tensors, as live flat views by ``<slot>.<parameter>``."""
+        """The state tensors, as live flat views by `<slot>.<parameter>`."""
         return {
             f"{slot}.{name}": array
             for name, arrays in self._state.items()
@@ -138,7 +138,7 @@ class Optimizer(ABC):
         }
 
     def load(self, state: Mapping[str, NDArray[Any]], *, steps: int) -> None:
-        """Copy the tensors of :meth:`state`, and set the number of steps that led to them.
+        """Copy the tensors of `state`, and set the number of steps that led to them.
 
         Raises:
             ValueError: Names, sizes or types are not those of this optimizer.
@@ -156,7 +156,7 @@ class Optimizer(ABC):
 class SGD(Optimizer):
     """Stochastic gradient descent, with or without momentum.
 
-    ``buffer = momentum * buffer + gradient``, ``parameter -= lr * buffer``. With a momentum of 0
+    `buffer = momentum * buffer + gradient`, `parameter -= lr * buffer`. With a momentum of 0
     there is no buffer.
     """
 
@@ -190,7 +190,7 @@ class Adam(Optimizer):
     """Adam (Kingma and Ba, 2015), with weight decay added to the gradient.
 
     The state holds decayed *sums* of gradients and of their squares, not averages. The factors
-    ``1 - beta`` and both bias corrections then apply once per step instead of once per element,
+    `1 - beta` and both bias corrections then apply once per step instead of once per element,
     which saves four of fourteen passes over the memory.
     """
 
@@ -233,7 +233,7 @@ class AdamW(Adam):
 
 
 class Adam8(Adam):
-    """Adam that keeps both sums in 8 bits; see :mod:`pocketune.device.train.moments`."""
+    """Adam that keeps both sums in 8 bits; see `pocketune.device.train.moments`."""
 
     slots = ("gradient_code", "gradient_scale", "square_code", "square_scale")
 
@@ -289,7 +289,7 @@ def create_optimizer(
     weight_decay: float = 0.0,
     rates: Mapping[str, float] | None = None,
 ) -> Optimizer:
-    """Create an optimizer by name; ``momentum`` applies to SGD only.
+    """Create an optimizer by name; `momentum` applies to SGD only.
 
     Raises:
         PocketuneError: There is no optimizer of this name.
@@ -325,7 +325,7 @@ def gradient_norm(gradients: Mapping[str, FloatArray]) -> float:
 
 
 def clip_scale(norm: float, clip: float | None) -> float:
-    """Factor that reduces the norm of gradients to ``clip``; 1 if their ``norm`` is below it."""
+    """Factor that reduces the norm of gradients to `clip`; 1 if their `norm` is below it."""
     return 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
 
 

@@ -81,8 +81,8 @@ class StartReport:
     """What a run starts from.
 
     Attributes:
-        head: Where the classifier comes from: ``class means``, ``LDA``, ``ridge``, ``kept`` from
-            the kit, or ``random``.
+        head: Where the classifier comes from: `class means`, `LDA`, `ridge`, `kept` from
+            the kit, or `random`.
         images: Training photos that it was computed from.
         estimate: Its cross-validated score on these; for a kept one, its score. None if unknown.
         validation: Score on the validation photos; None without validation photos.
@@ -105,7 +105,7 @@ class RefitReport:
     """A classifier that was computed again, after the last step.
 
     Attributes:
-        head: Its form: ``class means``, ``LDA`` or ``ridge``.
+        head: Its form: `class means`, `LDA` or `ridge`.
         validation: Score on the validation photos; None if none of them could be decoded.
         best: Whether it is better than the start and all epochs.
     """

@@ -1,4 +1,4 @@
-"""The record of a finished run: what it was and what it gave, in ``result.json``."""
+"""The record of a finished run: what it was and what it gave, in `result.json`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PhotosRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """What a finished run was and what it gave; its curves are in ``metrics.jsonl``.
+    """What a finished run was and what it gave; its curves are in `metrics.jsonl`.
 
     Example:
         >>> RunRecord.read("runs/flowers").best.value  # doctest: +SKIP
@@ -71,23 +71,23 @@ class RunRecord:
         engine: What computed the gradients, with its version.
         machine: The machine that finished the run.
         steps: Completed optimizer steps.
-        reason: Why the run ended: ``steps``, ``patience`` or ``time``; ``stopped`` in the studio.
+        reason: Why the run ended: `steps`, `patience` or `time`; `stopped` in the studio.
         start: Score on the validation photos before the first step; None if it was not measured.
         best: The best score on the validation photos; None without validation photos.
-        best_step: The step of the best score, whose values are in ``best.safetensors``.
+        best_step: The step of the best score, whose values are in `best.safetensors`.
         last: Score on the validation photos after the last step; None without validation photos.
         peak_memory: Peak resident bytes of the process, the largest if the run was resumed.
         predicted_memory: The peak that was predicted before the run; None in a browser, where
-            ``peak_memory`` is that of the WebAssembly heap.
+            `peak_memory` is that of the WebAssembly heap.
         seconds: Wall-clock seconds of the run, from finding the photos to its end, without pauses
             between processes.
         training_seconds: Part of these that the steps took.
         step_seconds: Median seconds of a step, with the wait for its photos; None without steps.
         step_flops: Floating point operations of a step.
         parameters: Number of trained values.
-        result_bytes: Bytes of ``best.safetensors``.
-        head: Where the classifier came from: ``class means``, ``LDA`` or ``ridge`` of the photos,
-            ``kept`` from the kit or run, or ``random``.
+        result_bytes: Bytes of `best.safetensors`.
+        head: Where the classifier came from: `class means`, `LDA` or `ridge` of the photos,
+            `kept` from the kit or run, or `random`.
         estimate: Cross-validated score of the computed classifier on the training photos; of a kept
             one, its score. None if it is unknown.
         refitted: Form of the classifier that was computed again after the last step, if its score
@@ -138,7 +138,7 @@ class RunRecord:
 
     @classmethod
     def from_dict(cls, data: object, where: str) -> RunRecord:
-        """A record from the object of :meth:`to_dict`.
+        """A record from the object of `to_dict`.
 
         Args:
             data: The object.

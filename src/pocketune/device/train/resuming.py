@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:
-    """The last checkpoint of the run in ``folder``, which is a run of ``kit``.
+    """The last checkpoint of the run in `folder`, which is a run of `kit`.
 
     Raises:
         PocketuneError: There is none, it belongs to another kit, or the run is complete.
@@ -35,7 +35,7 @@ def open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:
 
 
 def photos_path(checkpoint: Checkpoint, moved: StrPath | None) -> Path:
-    """Where the photos of a run are: at ``moved``, or else where they were in its training.
+    """Where the photos of a run are: at `moved`, or else where they were in its training.
 
     Raises:
         PocketuneError: They are no longer there.
@@ -56,7 +56,7 @@ def find_photos(
     kit: Kit,
     after_mask: AfterMask,
 ) -> Photos:
-    """The photos of a resumed run, at ``moved`` if they have moved.
+    """The photos of a resumed run, at `moved` if they have moved.
 
     Raises:
         PocketuneError: They are missing, cannot be used, or have changed since the run started.

@@ -65,18 +65,18 @@ class TrainResult:
     """The result of a run.
 
     Attributes:
-        run: The run folder, which ``predict``, ``evaluate`` and ``export`` take.
+        run: The run folder, which `predict`, `evaluate` and `export` take.
         classes: Class names in the order of the logits.
         steps: Completed optimizer steps.
-        reason: ``steps`` if all steps were made, ``patience`` if the run stopped early, ``time`` if
+        reason: `steps` if all steps were made, `patience` if the run stopped early, `time` if
             the limit of time left room for fewer.
-        best_step: The step of the values in ``best.safetensors``.
+        best_step: The step of the values in `best.safetensors`.
         best: Score of these values on the validation photos; None without validation photos.
         peak_memory: Peak resident bytes of this process.
         skipped: Files that were skipped, each with the reason.
         start: Score on the validation photos before the first step; None without validation photos.
-        head: Where the classifier came from: ``class means``, ``LDA`` or ``ridge`` of the photos,
-            ``kept`` from the kit or run, or ``random``.
+        head: Where the classifier came from: `class means`, `LDA` or `ridge` of the photos,
+            `kept` from the kit or run, or `random`.
         estimate: Cross-validated score of the computed classifier on the training photos; of a kept
             one, its score. None if it is unknown.
     """
@@ -109,8 +109,8 @@ def train(
 ) -> TrainResult:
     """Fine-tune a kit on labeled photos.
 
-    Nothing is written outside ``out``. Training starts from the kit's values, or from the trained
-    values if ``kit`` is a run. If the photos have other classes, the output layer is replaced.
+    Nothing is written outside `out`. Training starts from the kit's values, or from the trained
+    values if `kit` is a run. If the photos have other classes, the output layer is replaced.
 
     Example:
         >>> train("kit/", "photos/", budget="96MB")  # doctest: +SKIP
@@ -121,7 +121,7 @@ def train(
         photos: A folder of class folders, a CSV of file and label or of file and attributes (for
             a kit of that task), folders or a CSV of images and masks (for a kit of segmentation),
             or a .zip of these.
-        out: The run folder to create; by default ``runs/`` and the name of the photos.
+        out: The run folder to create; by default `runs/` and the name of the photos.
         settings: The settings of the run.
         engine: Makes the engine that computes gradients; ONNX Runtime by default.
         progress: The progress display; standard output by default.
@@ -129,7 +129,7 @@ def train(
             if the machine gets slower, it ends early with the best values so far.
         most: Train on at most so many of the photos, for a short trial. At most as many validate,
             and nothing is written about the classes.
-        options: Fields of :class:`TrainSettings`, which take precedence over ``settings``.
+        options: Fields of `TrainSettings`, which take precedence over `settings`.
 
     Raises:
         Interrupted: The user pressed Ctrl-C; the run is saved and can be resumed.
@@ -217,7 +217,7 @@ def resume(
     Raises:
         PocketuneError: The folder is not a run, the run is complete, another process is training
             it, or the kit or the photos have changed since it started.
-        Interrupted, BudgetExceeded, Diverged: See :func:`train`.
+        Interrupted, BudgetExceeded, Diverged: See `train`.
     """
     save_memory()
     began, folder, factory = time.monotonic(), Path(run), engine or _onnx_engine()

@@ -48,7 +48,7 @@ class TrainSettings:
     """The settings of a run, which each checkpoint stores.
 
     Every option has a default. Some defaults depend on other options and on the photos;
-    :meth:`resolved` fills them in.
+    `resolved` fills them in.
 
     Example:
         >>> settings = TrainSettings(budget="96MB")
@@ -242,7 +242,7 @@ class TrainSettings:
             parse_pixels(self.max_pixels)
 
     def peak_rates(self, images: int = MEASURED_IMAGES) -> Rates:
-        """The peak learning rates for steps of ``images`` images."""
+        """The peak learning rates for steps of `images` images."""
         default = default_rates(self.optimizer, images)
         if self.lr is not None:
             default = Rates.equal(self.lr)
@@ -326,7 +326,7 @@ class TrainSettings:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainSettings:
-        """Settings from the object of :meth:`to_dict`.
+        """Settings from the object of `to_dict`.
 
         Raises:
             PocketuneError: A field is missing or unknown.
@@ -337,7 +337,7 @@ class TrainSettings:
 
 
 def command_options(settings: TrainSettings) -> list[str]:
-    """The options of ``pocketune train`` that give these settings."""
+    """The options of `pocketune train` that give these settings."""
     options: list[str] = []
     for each in option_fields(TrainSettings):
         value = getattr(settings, each.name)

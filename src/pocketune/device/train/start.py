@@ -48,8 +48,8 @@ class Start:
     """Where the classifier of a run comes from.
 
     Attributes:
-        head: ``class means``, ``LDA`` or ``ridge`` of the photos; ``kept`` from the kit or run that
-            the training began with; or ``random``.
+        head: `class means`, `LDA` or `ridge` of the photos; `kept` from the kit or run that
+            the training began with; or `random`.
         images: Training photos that it was computed from.
         estimate: Its cross-validated score on these; for a kept one, its score. None if unknown.
     """
@@ -62,10 +62,10 @@ class Start:
 def start_values(
     run: Run, kit: Kit, copy: Kit, make: EngineFactory, progress: Progress, cache: FeatureCache
 ) -> tuple[State, Start]:
-    """The values that a run of ``copy`` starts from.
+    """The values that a run of `copy` starts from.
 
-    They are those of ``kit``, which may be a run. The classifier is computed from the training
-    photos, whose features ``cache`` keeps. If they have the classes that the kit's classifier is
+    They are those of `kit`, which may be a run. The classifier is computed from the training
+    photos, whose features `cache` keeps. If they have the classes that the kit's classifier is
     for, that one is kept where it is better on them.
 
     Raises:
@@ -212,7 +212,7 @@ def _refuse(run: Run, taken: int) -> None:
 
 
 def _score(values: State, embeddings: Embeddings, task: Task) -> Score:
-    """The score of the classifier in ``values``."""
+    """The score of the classifier in `values`."""
     weight, bias = (values[name] for name in task.head)
     metric = task.metric()
     for rows, labels in embeddings.blocks():

@@ -30,7 +30,7 @@ def new_state(
     progress: Progress,
     cache: FeatureCache,
 ) -> TrainState:
-    """The state of a new run of ``copy``, with initial values from ``kit``, which may be a run."""
+    """The state of a new run of `copy`, with initial values from `kit`, which may be a run."""
     make = _engines(factory, run.settings)
     values, start = start_values(run, kit, copy, make, progress, cache)
     if run.adjustment is not None:

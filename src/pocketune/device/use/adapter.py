@@ -22,10 +22,10 @@ _CLOSE = 1e-5
 
 
 def export_adapter(model: Model | StrPath, out: StrPath = "model.onnx_adapter") -> Path:
-    """Write all values of a model as an ``.onnx_adapter``.
+    """Write all values of a model as an `.onnx_adapter`.
 
-    It holds every parameter and statistic that ``predict.onnx`` of the kit takes, so that a program
-    gives it the result of ``features.onnx`` and nothing else. Any program with ONNX Runtime 1.20 or
+    It holds every parameter and statistic that `predict.onnx` of the kit takes, so that a program
+    gives it the result of `features.onnx` and nothing else. Any program with ONNX Runtime 1.20 or
     later can exchange adapters while it runs. The format has no place for the names of classes.
     Before the file gets its name, it is run and compared with the model.
 

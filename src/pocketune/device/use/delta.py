@@ -41,7 +41,7 @@ class DeltaHeader:
 
     Attributes:
         kit: Hash of the manifest of the kit that was trained.
-        base: Hash of what the delta relies on; see :func:`base_hash`.
+        base: Hash of what the delta relies on; see `base_hash`.
         network: Configuration of the network.
         method: The method and its options.
         task: What was learned, with the run's classes.
@@ -127,7 +127,7 @@ class Delta:
         return cls(header, state, str(model.kit.path), known)
 
     def save(self, path: StrPath) -> None:
-        """Replace ``path``, atomically.
+        """Replace `path`, atomically.
 
         Raises:
             PocketuneError: It cannot be written; the file that was there is unchanged.

@@ -54,26 +54,26 @@ def evaluate(
         model: A run or a kit.
         photos: A folder of class folders, a CSV of file and label or of file and attributes,
             folders or a CSV of images and masks, or a .zip of these. If the photos are divided,
-            only the validation part is used, or ``test`` where there is no other. None stands for
+            only the validation part is used, or `test` where there is no other. None stands for
             the run's own validation photos.
-        test: Use only the photos of the part ``test``, which no run has seen.
+        test: Use only the photos of the part `test`, which no run has seen.
         window: For masks, whether a photo is seen as a whole or through windows that slide over it.
         overlap: Share of a window that the next one repeats.
         masks: How masks are read; by default as the run reads them.
-        budget: Memory limit of the whole process, such as ``96MB``.
-        max_pixels: Leave out photos of more pixels, such as ``12MP``, that would be decoded in
+        budget: Memory limit of the whole process, such as `96MB`.
+        max_pixels: Leave out photos of more pixels, such as `12MP`, that would be decoded in
             full. The run's own photos are limited as in its training.
         after_photos: Called after each batch with the number of photos so far and of all.
 
     Returns:
-        The evaluation of the model's task: a ``ClassEvaluation``, an ``AttributeEvaluation`` or a
-        ``SegmentationEvaluation``. That of masks compares them at their own size.
+        The evaluation of the model's task: a `ClassEvaluation`, an `AttributeEvaluation` or a
+        `SegmentationEvaluation`. That of masks compares them at their own size.
 
     Raises:
         BudgetExceeded: The budget has no room for the model or for decoding a photo, or has been
             exceeded.
         PocketuneError: The model or the photos cannot be used; the photos have a class that the
-            model does not know, or lack one of its attributes; or ``photos`` is None, and the model
+            model does not know, or lack one of its attributes; or `photos` is None, and the model
             is not a run or its photos have changed.
     """
     limit, before = limited(budget)

@@ -17,7 +17,7 @@ from pocketune.kit.names import FEATURES, PREDICT, RUN_FILES
 from pocketune.tasks.maps import interpolation
 
 TOLERANCE = 1e-4
-"""Largest difference from :meth:`Engine.predict`, relative to the largest logit."""
+"""Largest difference from `Engine.predict`, relative to the largest logit."""
 
 _CHECKED_IMAGES = 3
 
@@ -26,19 +26,19 @@ OUTPUTS = ("logits", "classes")
 
 
 def export(model: Model | StrPath, out: StrPath = "model.onnx", *, output: str = "logits") -> Path:
-    """Export a model as one ONNX file, from uint8 ``images`` (N, S, S, 3) to float32 ``logits``.
+    """Export a model as one ONNX file, from uint8 `images` (N, S, S, 3) to float32 `logits`.
 
-    Logits are (N, classes), or (N, classes, h, w) for ``segmentation``. The trained values are
+    Logits are (N, classes), or (N, classes, h, w) for `segmentation`. The trained values are
     constants of the graph, and the graph normalizes the pixels itself. The file's metadata holds
-    the ``task`` and, as a JSON list, the ``classes``. The probabilities are the softmax of the
-    logits for ``classification`` and ``segmentation`` and their sigmoid for ``attributes``. Before
+    the `task` and, as a JSON list, the `classes`. The probabilities are the softmax of the
+    logits for `classification` and `segmentation` and their sigmoid for `attributes`. Before
     the file gets its name, it is run on random images and compared with the model.
 
     Args:
         model: A run or a kit.
         out: The file to write or replace.
-        output: ``"logits"``; or ``"classes"`` for the class of each pixel, uint8 (N, S, S), of a
-            model of ``segmentation``: the largest of the logits, which are resized to the image.
+        output: `"logits"`; or `"classes"` for the class of each pixel, uint8 (N, S, S), of a
+            model of `segmentation`: the largest of the logits, which are resized to the image.
 
     Returns:
         The file's path.

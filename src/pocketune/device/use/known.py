@@ -145,7 +145,7 @@ class Known:
         return known
 
     def save(self, folder: Path, kit: str, step: int) -> None:
-        """Write the file of a run; ``kit`` and ``step`` are those of the run's best values."""
+        """Write the file of a run; `kit` and `step` are those of the run's best values."""
         metadata = {"kit": kit, "step": step}
         write_tensors(folder / KNOWN, self.tensors(), kind=_KIND, metadata=metadata)
 
@@ -163,7 +163,7 @@ _FIELDS = tuple(Known.__dataclass_fields__)
 
 
 def described_photos(classes: int, size: int) -> int:
-    """Photos that describe classes by embeddings of ``size`` values: at least two of each class.
+    """Photos that describe classes by embeddings of `size` values: at least two of each class.
 
     0 where these have too many values; then the classes are not described.
     """
@@ -172,7 +172,7 @@ def described_photos(classes: int, size: int) -> int:
 
 
 def description_bytes(classes: int, size: int, photos: int) -> int:
-    """Bytes that :meth:`Known.fit` takes for embeddings of ``size`` values of so many photos."""
+    """Bytes that `Known.fit` takes for embeddings of `size` values of so many photos."""
     return _LIBRARY + _BYTES * min(described_photos(classes, size), photos) * size
 
 

@@ -64,7 +64,7 @@ class Model:
 
     @classmethod
     def of(cls, kit: Kit) -> "Model":
-        """The model in the folder or .zip of an opened kit; see :meth:`open`."""
+        """The model in the folder or .zip of an opened kit; see `open`."""
         best, last = kit.find(BEST), kit.find(LAST)
         if best is not None:
             return cls._trained(kit, best)
@@ -86,5 +86,5 @@ class Model:
 
 
 def as_model(model: Model | StrPath) -> Model:
-    """The model itself, or the one at a path; see :meth:`Model.open`."""
+    """The model itself, or the one at a path; see `Model.open`."""
     return model if isinstance(model, Model) else Model.open(model)

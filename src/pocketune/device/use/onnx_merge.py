@@ -70,15 +70,15 @@ def merge(
     properties: Mapping[str, str],
     resizing: tuple[FloatArray, FloatArray] | None = None,
 ) -> bytes:
-    """One ONNX model from ``images`` (N, size, size, 3) uint8 to ``logits`` (N, *shape) float32.
+    """One ONNX model from `images` (N, size, size, 3) uint8 to `logits` (N, *shape) float32.
 
-    With ``resizing``, its output is a class map instead: ``classes`` (N, H, W) uint8, the class of
+    With `resizing`, its output is a class map instead: `classes` (N, H, W) uint8, the class of
     the largest of the resized logits. Shapes of intermediate values are left out, because runtimes
     infer them. Low-rank updates of layers (LoRA) are added to the weights of these layers.
 
     Args:
-        features: The model from ``images`` to ``features``; None without a frozen part.
-        predict: The model from ``features`` (or ``images``) and trained values to ``logits``.
+        features: The model from `images` to `features`; None without a frozen part.
+        predict: The model from `features` (or `images`) and trained values to `logits`.
         values: The trained values by input name, which become constants of the model.
         size: Height and width of the images.
         shape: Shape of one image's logits.
@@ -87,7 +87,7 @@ def merge(
 
     Raises:
         ValueError: The models are damaged, need different versions of the same operators, or
-            ``values`` lacks an input.
+            `values` lacks an input.
     """
     second = _read(predict)
     parts = [second] if features is None else [_read(features), second]
@@ -163,7 +163,7 @@ def _drop_unread(graph: Any, name: str) -> None:
 def _rename_apart(first: Any, second: Any) -> None:
     """Rename the inner values of the first graph, so that no name occurs in the second.
 
-    The values that the two share, ``images`` and ``features``, keep their names.
+    The values that the two share, `images` and `features`, keep their names.
     """
     inner = _defined(first) - {"features"}
     taken = _defined(second) | {value.name for value in second.input}

@@ -76,7 +76,7 @@ def _within(longest: int, size: tuple[int, int]) -> tuple[int, int]:
 
 
 class Pictures:
-    """Writes ``masks/`` and ``overlays/`` of predictions, and ``classes.txt``, into a folder.
+    """Writes `masks/` and `overlays/` of predictions, and `classes.txt`, into a folder.
 
     The folder is a set of masks like those that are trained on, once the photos are beside it.
 

@@ -47,7 +47,7 @@ class DeltaPrediction(Prediction):
     prediction: Prediction
 
     def to_dict(self) -> dict[str, Any]:
-        """See :class:`Prediction`."""
+        """See `Prediction`."""
         return {"image": self.name, "delta": self.delta, **self.prediction.to_dict()}
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class JudgedPrediction(Prediction):
         return not self.distance <= 1
 
     def to_dict(self) -> dict[str, Any]:
-        """See :class:`Prediction`."""
+        """See `Prediction`."""
         judged = {"unknown": self.unknown, "distance": self.distance}
         return {**self.prediction.to_dict(), **judged}
 
@@ -114,25 +114,25 @@ def predict(
         unknown: Whether to tell images of none of the classes, by their distance to the classes of
             the run. 95 % of the run's own photos are accepted, as far as it could be measured on
             photos that it was not trained on.
-        out: For masks, a new folder for ``masks/`` (palette PNGs, at the photos' size),
-            ``overlays/`` and ``classes.txt``.
+        out: For masks, a new folder for `masks/` (palette PNGs, at the photos' size),
+            `overlays/` and `classes.txt`.
         window: For masks, whether a photo is seen as a whole or through windows that slide over it.
         overlap: Share of a window that the next one repeats.
-        budget: Memory limit of the whole process, such as ``96MB``.
-        max_pixels: Leave out images of more pixels, such as ``12MP``, that would be decoded in
+        budget: Memory limit of the whole process, such as `96MB`.
+        max_pixels: Leave out images of more pixels, such as `12MP`, that would be decoded in
             full.
 
     Returns:
         An iterator over the predictions of the model's task, one for each image in the order of
-        the paths, and again where another path names it; with ``unknown``, a ``JudgedPrediction``;
-        with deltas, a ``DeltaPrediction`` for each image and delta. A file that cannot be read
-        gives a ``Skipped`` after its batch.
+        the paths, and again where another path names it; with `unknown`, a `JudgedPrediction`;
+        with deltas, a `DeltaPrediction` for each image and delta. A file that cannot be read
+        gives a `Skipped` after its batch.
 
     Raises:
         BudgetExceeded: The budget has no room for the model or for decoding an image, or has been
             exceeded.
-        PocketuneError: The model or a path cannot be used, ``top`` is below 1, a delta belongs to
-            another kit, or the run does not describe its classes; or ``out`` is not empty, or
+        PocketuneError: The model or a path cannot be used, `top` is below 1, a delta belongs to
+            another kit, or the run does not describe its classes; or `out` is not empty, or
             given for a model that predicts no masks.
     """
     if top is not None:
@@ -168,7 +168,7 @@ def predict(
 
 
 def _named(paths: list[Path], *, once: bool) -> list[str]:
-    """The images of all paths, those that several paths name as often, unless ``once``."""
+    """The images of all paths, those that several paths name as often, unless `once`."""
     images = open_images(paths)
     if once or len(paths) == 1:
         return images

@@ -67,7 +67,7 @@ class Windows:
             return resized(image, whole, across, down), Seen(width, height, whole)
 
     def output(self, engine: OnnxEngine, photo: Pixels, seen: Seen) -> FloatArray:
-        """The output (outputs, rows, columns) for a whole photo from :meth:`open`."""
+        """The output (outputs, rows, columns) for a whole photo from `open`."""
         columns, rows = self._cells(seen.width, seen.height)
         tops = _starts(rows, self._rows, self._overlap)
         starts = [*product(tops, _starts(columns, self._columns, self._overlap))]

@@ -1,8 +1,8 @@
 """The kits that come with the package: one pretrained network, ready for two methods.
 
 The network is the first twelve blocks of EfficientNet-Lite0 for images of 128 x 128 pixels,
-pretrained on ImageNet. docs/model_card.md of the project describes it. ``last`` trains the output
-layer; ``blocks`` trains the top block and the output layer.
+pretrained on ImageNet. docs/model_card.md of the project describes it. `last` trains the output
+layer; `blocks` trains the top block and the output layer.
 """
 
 from __future__ import annotations

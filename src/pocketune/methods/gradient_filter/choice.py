@@ -28,11 +28,11 @@ class FilterChoice:
     """What one convolution costs with exact and with filtered gradients.
 
     Attributes:
-        layer: path of the convolution.
-        exact_ms: milliseconds of its forward and backward pass.
-        filtered_ms: the same with filtered gradients.
-        exact_bytes: bytes that are kept for the exact backward pass.
-        filtered_bytes: the same with filtered gradients.
+        layer: Path of the convolution.
+        exact_ms: Milliseconds of its forward and backward pass.
+        filtered_ms: The same with filtered gradients.
+        exact_bytes: Bytes that are kept for the exact backward pass.
+        filtered_bytes: The same with filtered gradients.
     """
 
     layer: str
@@ -71,19 +71,19 @@ def measure_filters(
     Maps are random, of the type and on the device of the network.
 
     Args:
-        network: the network of the layers, not adapted; not changed.
-        layers: paths of convolutions, in a list.
-        patch: see `FilteredConv2d`.
-        alignment: see `FilteredConv2d`.
-        bits: see `FilteredConv2d`.
-        batch: images of a step.
-        size: height and width of the images, in pixels.
+        network: The network of the layers, not adapted; not changed.
+        layers: Paths of convolutions, in a list.
+        patch: See `FilteredConv2d`.
+        alignment: See `FilteredConv2d`.
+        bits: See `FilteredConv2d`.
+        batch: Images of a step.
+        size: Height and width of the images, in pixels.
 
     Returns:
         A choice for each layer that runs, in the order of `layers`.
 
     Raises:
-        PocketuneError: a layer does not exist or cannot be filtered, the network is adapted
+        PocketuneError: A layer does not exist or cannot be filtered, the network is adapted
             already, or an argument is out of range.
     """
     refuse_adapted(network)

@@ -59,15 +59,15 @@ class GradientFilter(Method):
     as the paper does in PSPNet; `GradientFilter({}, layers=5)` trains them with exact gradients.
 
     Attributes:
-        patch: rows and columns of a patch of a convolution's output; or those of each filtered
+        patch: Rows and columns of a patch of a convolution's output; or those of each filtered
             convolution by its name, which leaves the other `layers` exact.
-        layers: how many convolutions, counted from the classifier without those in shortcuts; or
+        layers: How many convolutions, counted from the classifier without those in shortcuts; or
             names of convolutions; or `"trained"` or `"auto"`. None for the names in `patch`, or
             for 4.
         alignment: `"natural"`, `"paper"` or `"reference"`: see `FilteredConv2d`.
-        bits: bits of the kept inputs and of the averaged gradients, 8 or 32.
-        batch: images of a step, for the measurements of `"auto"`.
-        size: height and width of the images, for the measurements of `"auto"`.
+        bits: Bits of the kept inputs and of the averaged gradients, 8 or 32.
+        batch: Images of a step, for the measurements of `"auto"`.
+        size: Height and width of the images, for the measurements of `"auto"`.
         chain: False lets every layer pass on its whole gradient, with the same values. This is for
             forward hooks and reentrant checkpoints, which see a chain's maps as `PooledMap`s.
     """
@@ -106,7 +106,7 @@ class GradientFilter(Method):
         """The classifier, and the layers as far as they are known before `resolve`.
 
         Raises:
-            PocketuneError: the network has fewer convolutions or no such layer, the layer cannot
+            PocketuneError: The network has fewer convolutions or no such layer, the layer cannot
                 be filtered, or `patch` has the name of a layer that is not among `layers`.
         """
         names = self._names(network)
@@ -130,7 +130,7 @@ class GradientFilter(Method):
         """With `chain=False`, filters are not chained, also those of other methods.
 
         Raises:
-            PocketuneError: there are no layers, and nothing but the classifier is trained.
+            PocketuneError: There are no layers, and nothing but the classifier is trained.
         """
         if self.layers == () and plan.trained <= classifier(network):
             raise PocketuneError(
@@ -145,7 +145,7 @@ class GradientFilter(Method):
         """Replace `"trained"` and `"auto"` by the names of layers.
 
         Raises:
-            PocketuneError: no convolution is trained.
+            PocketuneError: No convolution is trained.
         """
         if self.layers not in (TRAINED, AUTO):
             return self
@@ -210,7 +210,7 @@ def _parameters(network: nn.Module, name: str) -> list[str]:
     """Names of a convolution's own parameters.
 
     Raises:
-        PocketuneError: the network has no such layer, or it is not a convolution.
+        PocketuneError: The network has no such layer, or it is not a convolution.
     """
     if f".{BRANCH}." in name:  # another method adds it
         return ["weight"]
@@ -221,9 +221,9 @@ def _trained_convolutions(network: nn.Module, exact: frozenset[str], size: int) 
     """Trained convolutions except squeeze-excite, whose maps of one pixel leave nothing to save.
 
     Args:
-        network: adapted, without filters.
-        exact: names of the parameters of known squeeze-excite modules.
-        size: side of the images in pixels.
+        network: Adapted, without filters.
+        exact: Names of the parameters of known squeeze-excite modules.
+        size: Side of the images in pixels.
     """
     trained = {name for name, p in network.named_parameters() if p.requires_grad}
     names = [

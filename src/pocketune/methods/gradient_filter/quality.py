@@ -36,10 +36,10 @@ class LayerSNR:
     images together; infinite where they are equal.
 
     Attributes:
-        layer: path of the convolution.
-        arriving: ratio of the gradient of its output.
-        passed_on: ratio of the gradient of its input; None if no earlier layer is trained.
-        kernel: ratio of the gradient of its kernel.
+        layer: Path of the convolution.
+        arriving: Ratio of the gradient of its output.
+        passed_on: Ratio of the gradient of its input; None if no earlier layer is trained.
+        kernel: Ratio of the gradient of its kernel.
     """
 
     layer: str
@@ -69,8 +69,8 @@ def gradient_snr(
     Every norm uses its running statistics, and nothing is dropped out.
 
     Args:
-        network: not adapted yet; not changed.
-        method: which layers are filtered, and how; `layers` is a number or names.
+        network: Not adapted yet; not changed.
+        method: Which layers are filtered, and how; `layers` is a number or names.
         images: (N, 3, H, W), normalized as the network expects.
         labels: (N,), classes of the images; or (N, H, W), classes of their pixels, with 255 for
             those that do not count. The logits of a network that classifies pixels are resized.
@@ -79,7 +79,7 @@ def gradient_snr(
         In the order in which the gradient passes the layers, from the classifier down.
 
     Raises:
-        PocketuneError: the method does not fit the network or names no layers; the network is
+        PocketuneError: The method does not fit the network or names no layers; the network is
             adapted already; there are no images; or images or labels are something else.
     """
     refuse_adapted(network)

@@ -59,9 +59,9 @@ class Layer:
     Attributes:
         role: `stem`, `first_depthwise`, `expand`, `depthwise`, `project`, `conv1`, `conv2`,
             `conv3`, `downsample`, `feature_fusion` or `decode_head`.
-        conv: path of the convolution.
-        norm: path of its norm, if it has one.
-        activation: path of its activation, if it has one. In basic and bottleneck blocks the
+        conv: Path of the convolution.
+        norm: Path of its norm, if it has one.
+        activation: Path of its activation, if it has one. In basic and bottleneck blocks the
             activation of the last convolution comes after the shortcut is added, and several
             layers may share one module (torchvision's `relu`).
     """
@@ -82,17 +82,17 @@ class Block:
     """One block of a network. Methods ask its properties and do not compare its `kind`.
 
     Attributes:
-        name: path of the block's module.
-        kind: one of `ROWS`, in which convolutions run one after the other; or `ghost`,
+        name: Path of the block's module.
+        kind: One of `ROWS`, in which convolutions run one after the other; or `ghost`,
             `mixed_inverted_residual`, `reparameterized`, `convnext`, `attention` (of a
             transformer: attention and MLP), `mlp` or `other`.
-        layers: its convolutions, in the order in which they run; `downsample`, in the shortcut,
+        layers: Its convolutions, in the order in which they run; `downsample`, in the shortcut,
             comes last. Those in squeeze-excite are left out.
-        squeeze_excite: path of the squeeze-excite module, if there is one.
-        residual: whether the input, or what `downsample` makes of it, is added to the output.
-        features: shapes (C, H, W) or (T, C) of the one tensor that it reads and of the one that it
+        squeeze_excite: Path of the squeeze-excite module, if there is one.
+        residual: Whether the input, or what `downsample` makes of it, is added to the output.
+        features: Shapes (C, H, W) or (T, C) of the one tensor that it reads and of the one that it
             returns, in a network that was run to find its blocks; None if there are several.
-        entry: paths of the modules with parameters between the block before and this one.
+        entry: Paths of the modules with parameters between the block before and this one.
     """
 
     name: str

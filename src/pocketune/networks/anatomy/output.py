@@ -26,7 +26,7 @@ def classifier_layers(network: nn.Module) -> tuple[str, ...]:
     They are those of `anatomy`, or only the output layer if `anatomy` does not know the blocks.
 
     Raises:
-        PocketuneError: neither the blocks nor a single output layer are found.
+        PocketuneError: Neither the blocks nor a single output layer are found.
     """
     try:
         return anatomy(network).classifier
@@ -41,11 +41,11 @@ def output_layer(network: nn.Module, size: int | None = None) -> str:
     cannot run there, the layer is the last one that `anatomy` finds.
 
     Args:
-        network: not changed.
-        size: side of its images in pixels; None tries usual ones.
+        network: Not changed.
+        size: Side of its images in pixels; None tries usual ones.
 
     Raises:
-        PocketuneError: there is no such layer, or more than one.
+        PocketuneError: There is no such layer, or more than one.
     """
     return only_layer(network, find_output(network, size))
 
@@ -54,8 +54,8 @@ class Output(NamedTuple):
     """A network's output.
 
     Attributes:
-        layers: paths of the last layers with weights before it, in order.
-        shape: of the output for one image; empty if the network returns something else than one
+        layers: Paths of the last layers with weights before it, in order.
+        shape: Of the output for one image; empty if the network returns something else than one
             tensor, or cannot run on the meta device.
     """
 
@@ -67,11 +67,11 @@ def find_output(network: nn.Module, size: int | None = None) -> Output:
     """The layers that compute a network's output together, and the shape of the output.
 
     Args:
-        network: not changed.
-        size: side of its images in pixels; None tries usual ones.
+        network: Not changed.
+        size: Side of its images in pixels; None tries usual ones.
 
     Raises:
-        PocketuneError: no layer is found, because the network cannot run.
+        PocketuneError: No layer is found, because the network cannot run.
     """
     found = _run(network, SIZES if size is None else (size,))
     return found or Output((_registered_last(network),), ())
@@ -81,7 +81,7 @@ def only_layer(network: nn.Module, output: Output) -> str:
     """The path of the one layer that computes an output.
 
     Raises:
-        PocketuneError: there is no such layer, or more than one.
+        PocketuneError: There is no such layer, or more than one.
     """
     layers = output.layers
     if len(layers) != 1:

@@ -34,10 +34,10 @@ class Call:
     """The first call of a module.
 
     Attributes:
-        order: how many modules were called before it.
-        given: the tensors that it read, without values.
-        made: the tensors that it returned.
-        times: how often the module was called in all.
+        order: How many modules were called before it.
+        given: The tensors that it read, without values.
+        made: The tensors that it returned.
+        times: How often the module was called in all.
     """
 
     order: int
@@ -51,10 +51,10 @@ class Run:
     """What a run has shown.
 
     Attributes:
-        calls: the first call of each module, by its path in the order of the calls.
-        trunk: paths of the modules that everything passes through; not that of the network.
-        outputs: the tensors that the network returned.
-        nodes: those of autograd before the outputs, each behind all that it follows from.
+        calls: The first call of each module, by its path in the order of the calls.
+        trunk: Paths of the modules that everything passes through; not that of the network.
+        outputs: The tensors that the network returned.
+        nodes: Those of autograd before the outputs, each behind all that it follows from.
     """
 
     calls: dict[str, Call]
@@ -94,7 +94,7 @@ def run(network: nn.Module) -> Run:
     """Run a copy of a network on the meta device.
 
     Raises:
-        PocketuneError: it cannot run there; the message names the module that fails.
+        PocketuneError: It cannot run there; the message names the module that fails.
     """
     lazy = [name for name, p in network.named_parameters() if is_lazy(p)]
     if lazy:

@@ -25,8 +25,8 @@ def find_units(network: nn.Module, seen: Run) -> list[str]:
     """Paths of the units of a network, in the order in which they run.
 
     Args:
-        network: not changed.
-        seen: a run of it.
+        network: Not changed.
+        seen: A run of it.
     """
     modules = dict(main_modules(network))
     branching = _branching(network, seen)

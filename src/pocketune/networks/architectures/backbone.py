@@ -26,14 +26,14 @@ class Backbone(nn.ModuleDict):
     """Stages in a row, under the names that they have in torchvision's backbones.
 
     Args:
-        stages: from the image on; those after the last tap are left out.
-        taps: names of the stages whose outputs are returned.
+        stages: From the image on; those after the last tap are left out.
+        taps: Names of the stages whose outputs are returned.
 
     Attributes:
-        channels: those of each output.
+        channels: Those of each output.
 
     Raises:
-        PocketuneError: a stage is missing.
+        PocketuneError: A stage is missing.
     """
 
     def __init__(self, stages: Sequence[Stage], taps: Sequence[str]) -> None:

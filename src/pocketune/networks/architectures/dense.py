@@ -26,10 +26,10 @@ class DenseNetwork(nn.Module):
     """`backbone`, `decode_head` and `classifier`; the logits have the head's resolution.
 
     Args:
-        backbone: gives the maps that the head reads.
-        decode_head: its output is what the classifier reads.
-        classes: logits of each pixel.
-        dropout: between head and classifier, if there is one.
+        backbone: Gives the maps that the head reads.
+        decode_head: Its output is what the classifier reads.
+        classes: Logits of each pixel.
+        dropout: Between head and classifier, if there is one.
     """
 
     def __init__(
@@ -90,14 +90,14 @@ def dense_network(
     """Put a network together.
 
     Args:
-        config: with backbone, head channels and output stride.
-        make_head: makes the decode head.
-        taps: chooses the maps that it reads.
-        feature_fusion: whether the backbone keeps its feature-fusion layer, if it has one.
-        dropout: between head and classifier.
+        config: With backbone, head channels and output stride.
+        make_head: Makes the decode head.
+        taps: Chooses the maps that it reads.
+        feature_fusion: Whether the backbone keeps its feature-fusion layer, if it has one.
+        dropout: Between head and classifier.
 
     Raises:
-        PocketuneError: the backbone does not exist with these options, or cannot be one.
+        PocketuneError: The backbone does not exist with these options, or cannot be one.
     """
     source = make_network(backbone_config(config))
     if not isinstance(source, Staged):

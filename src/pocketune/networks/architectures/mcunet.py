@@ -36,7 +36,7 @@ def mcunet_5fps(config: NetworkConfig) -> nn.Module:
     """MCUNet-5fps; it has no feature-fusion layer, so `config.feature_fusion` changes nothing.
 
     Raises:
-        PocketuneError: for a width other than 1, since each channel count was searched.
+        PocketuneError: For a width other than 1, since each channel count was searched.
     """
     if config.width != 1:
         raise PocketuneError(f"mcunet_5fps exists at width 1 only, not {config.width}")

@@ -53,14 +53,14 @@ class Subnet:
     """The choices that make a sub-network; `to_dict` is `NetworkConfig.subnet`.
 
     Attributes:
-        depths: blocks of each of the five stages.
-        kernels: kernel of each block, in order, those of the first block and the stem left out.
-        expansions: hidden channels of each block over its input channels.
-        channels: one of `CHANNELS`.
+        depths: Blocks of each of the five stages.
+        kernels: Kernel of each block, in order, those of the first block and the stem left out.
+        expansions: Hidden channels of each block over its input channels.
+        channels: One of `CHANNELS`.
         first: `"reduced"` makes the first block of the first stage a `ReducedBlock`.
 
     Raises:
-        PocketuneError: the choices are not understood, or do not fit together.
+        PocketuneError: The choices are not understood, or do not fit together.
     """
 
     depths: tuple[int, ...] = (2,) * len(STRIDES)
@@ -110,7 +110,7 @@ def whole_numbers(name: str, values: Any) -> tuple[int, ...]:
     """`values` as a tuple of positive integers.
 
     Raises:
-        PocketuneError: they are not.
+        PocketuneError: They are not.
     """
     given = tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else ()
     if not given or not all(type(value) is int and value > 0 for value in given):

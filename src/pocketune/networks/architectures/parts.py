@@ -158,10 +158,10 @@ class OutputStride:
     """Strides up to a limit, and dilations instead of strides from there on.
 
     Attributes:
-        reached: the stride of the whole network after each call, as if it were not dilated.
+        reached: The stride of the whole network after each call, as if it were not dilated.
 
     Args:
-        limit: side of the image over the side of the last map; None for no limit.
+        limit: Side of the image over the side of the last map; None for no limit.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -180,9 +180,9 @@ class Stage(NamedTuple):
     """A part of a network that can be a backbone.
 
     Attributes:
-        name: its name in the backbone.
-        module: takes the previous part's feature map (N, C, H, W).
-        stride: side of the image over the side of its output, if the network is not dilated.
+        name: Its name in the backbone.
+        module: Takes the previous part's feature map (N, C, H, W).
+        stride: Side of the image over the side of its output, if the network is not dilated.
     """
 
     name: str
@@ -194,8 +194,8 @@ class PlainNetwork(nn.Module):
     """`features` (stem, blocks, feature fusion) in a row, global average pooling, `classifier`.
 
     Args:
-        features: the modules in a row.
-        classifier: takes the pooled features (N, C).
+        features: The modules in a row.
+        classifier: Takes the pooled features (N, C).
         reached: `OutputStride.reached`, for stem and blocks.
     """
 

@@ -42,8 +42,8 @@ class VisionTransformer(nn.Module):
     The position embeddings are stored for images of 224 pixels and resized to other sizes.
 
     Args:
-        channels: of a token; a multiple of 64.
-        blocks: their number.
+        channels: Of a token; a multiple of 64.
+        blocks: Their number.
         classes: outputs.
     """
 
@@ -67,7 +67,7 @@ class VisionTransformer(nn.Module):
         """Normalized images (N, 3, H, W), H and W multiples of 16 -> logits (N, classes).
 
         Raises:
-            PocketuneError: the images have other sizes.
+            PocketuneError: The images have other sizes.
         """
         height, width = x.shape[2:]
         if height % PATCH or width % PATCH:

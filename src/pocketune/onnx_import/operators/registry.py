@@ -20,7 +20,7 @@ def make_module(node: Node, file: OnnxFile) -> nn.Module:
     """The module of a node; it takes the node's data inputs.
 
     Raises:
-        NotSupported: there is none; the message names operator and node.
+        NotSupported: There is none; the message names operator and node.
     """
     maker = _makers.get(node.kind)
     if maker is None:

@@ -97,7 +97,7 @@ class Drawing:
 
 @contextmanager
 def drawing(*, width: float = WIDTH, height: float = 2.9) -> Iterator[Drawing]:
-    """A drawing in the style of the report; it has its ``svg`` when the block ends.
+    """A drawing in the style of the report; it has its `svg` when the block ends.
 
     Args:
         width: Inches.
@@ -127,7 +127,7 @@ def tick(value: float, style: str) -> str:
 
 
 def in_page(svg: str) -> str:
-    """The ``<svg>`` element of a file of matplotlib, for use inside of HTML.
+    """The `<svg>` element of a file of matplotlib, for use inside of HTML.
 
     It has no address of another document, no style sheet of its own and no size in points. Its
     colors are variables of the page, and its names are like those of no other picture.

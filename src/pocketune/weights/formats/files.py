@@ -20,7 +20,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     """State dict in a `.safetensors` or `.pth` / `.pt` file; code in it never runs.
 
     Raises:
-        PocketuneError: the file is missing, unknown or damaged, or holds no tensors.
+        PocketuneError: The file is missing, unknown or damaged, or holds no tensors.
     """
     if not path.is_file():
         raise PocketuneError(
@@ -85,14 +85,14 @@ def load_state(
     """Copy `state` into `network`.
 
     Args:
-        network: changed in place.
-        state: tensors by the names of `network.state_dict()`; kernels may be int8.
-        outputs: paths of the output layers, which are not changed if only their number of classes
+        network: Changed in place.
+        state: Tensors by the names of `network.state_dict()`; kernels may be int8.
+        outputs: Paths of the output layers, which are not changed if only their number of classes
             differs.
-        source: name of the weights for errors.
+        source: Name of the weights for errors.
 
     Raises:
-        PocketuneError: a tensor is missing, unknown or of another shape; the message names it.
+        PocketuneError: A tensor is missing, unknown or of another shape; the message names it.
     """
     own, state = network.state_dict(), _without_statistics(network, float_state(state), source)
     _check_names(own, state, source)
@@ -115,7 +115,7 @@ def _without_statistics(
     """The state without the statistics of batch norms where `network` has group norms.
 
     Raises:
-        PocketuneError: the network has batch norms, and the state no statistics for them.
+        PocketuneError: The network has batch norms, and the state no statistics for them.
     """
     grouped = []
     for name, module in network.named_modules():
@@ -131,7 +131,7 @@ def require_statistics(norm: str, known: bool, source: str) -> None:
     """Check that weights for a batch norm have running statistics.
 
     Raises:
-        PocketuneError: they have none, as those of a group norm.
+        PocketuneError: They have none, as those of a group norm.
     """
     if not known:
         raise PocketuneError(

@@ -47,7 +47,7 @@ def load_folded(
     """Copy folded weights into the convolutions; each norm becomes the identity plus the bias.
 
     Raises:
-        PocketuneError: a layer does not fit, the padding differs from the weights', the network
+        PocketuneError: A layer does not fit, the padding differs from the weights', the network
             has other norms, or the normalization of the images is unknown.
     """
     if config.norm != "batch" or config.standardized:

@@ -47,7 +47,7 @@ def load_int8(
     float32.
 
     Raises:
-        PocketuneError: the file is damaged, and as `load_folded`.
+        PocketuneError: The file is damaged, and as `load_folded`.
     """
     layers = _read(path)
     state = {f"{name}.weight": layer.whole for name, layer in layers.items()}

@@ -22,16 +22,16 @@ def load_module(
     registered. Each must have the other's shapes, and convolutions the same stride and padding.
 
     Args:
-        network: ours, changed in place.
-        source: the model to copy from; not changed.
-        outputs: paths of the output layers in `network`, which are not changed if the number of
+        network: Ours, changed in place.
+        source: The model to copy from; not changed.
+        outputs: Paths of the output layers in `network`, which are not changed if the number of
             classes differs.
 
     Returns:
         The normalization of images, if the model has one, as timm's do.
 
     Raises:
-        PocketuneError: a layer does not fit; the message names it, and nothing is copied.
+        PocketuneError: A layer does not fit; the message names it, and nothing is copied.
     """
     own, other = _weighted(network), _weighted(source)
     if own.keys() == other.keys():

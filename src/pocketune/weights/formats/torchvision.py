@@ -50,12 +50,12 @@ def from_torchvision(
     """The state dict of the same network here, without the auxiliary head.
 
     Args:
-        state: what `is_torchvision` accepts.
-        config: of the network to load it into.
-        source: name of the weights for errors.
+        state: What `is_torchvision` accepts.
+        config: Of the network to load it into.
+        source: Name of the weights for errors.
 
     Raises:
-        PocketuneError: it is that of another network.
+        PocketuneError: It is that of another network.
     """
     kind = next((kind for sign, kind in SIGNS.items() if sign in state), None)
     if kind != config.name:
