@@ -11,9 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -29,6 +27,19 @@ from .conftest import Process, command, environment, run_command
 SIZE, EPOCHS = 32, 8
 LONG = 30
 """Epochs of a run that is stopped after two of them."""
+WAITING = """
+import time
+from pocketune.__main__ import main
+from pocketune.kit import kit
+
+def wait(path):
+    print("opening the kit", flush=True)
+    time.sleep(60)
+
+kit.open_storage = wait
+main()
+"""
+"""A command that waits before a run exists."""
 NETWORK_OPTIONS = [
     *("--network", "resnet18", "--width", "0.1", "--method", "blocks"),
     *("--size", SIZE, "--batch", "4"),
@@ -213,13 +224,10 @@ class TestStopped:
         assert done.returncode == 0, done.stderr
         assert_same_end(tmp_path / "run", whole)
 
-    def test_ctrl_c_before_the_run_has_begun(self, tmp_path: Path, photos: Path) -> None:
-        # A named pipe in place of the kit stops the command before a run exists.
-        os.mkfifo(tmp_path / "pipe")
-        (tmp_path / "kit").mkdir()
-        (tmp_path / "kit" / "manifest.json").symlink_to(tmp_path / "pipe")
+    def test_ctrl_c_before_the_run_has_begun(self, tmp_path: Path, photos: Path, kit: Path) -> None:
         process = subprocess.Popen(
-            command("train", photos, "--kit", "kit"),
+            [sys.executable, "-c", WAITING, "train", photos, "--kit", kit],
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=tmp_path,
@@ -227,13 +235,10 @@ class TestStopped:
             # processes in the background of a shell ignore it
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
-        error = None
-        with open_for_reader(tmp_path / "pipe"):
-            for _ in range(6):  # one that comes just before a read begins does not end the read
-                process.send_signal(signal.SIGINT)
-                with suppress(subprocess.TimeoutExpired):
-                    _, error = process.communicate(timeout=10)
-                    break
+        assert process.stdout is not None
+        assert process.stdout.readline() == "opening the kit\n"
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
         assert (process.returncode, error) == (130, "stopped\n")
 
     def test_demo_leaves_nothing_behind(self, tmp_path: Path) -> None:
@@ -251,17 +256,6 @@ class TestStopped:
         _, error = process.communicate()  # once the training too has closed standard output
         assert (process.returncode, error) == (143, "stopped\n")
         assert not list(tmp_path.iterdir())
-
-
-def open_for_reader(pipe: Path) -> BinaryIO:
-    """Open a named pipe for writing; waits until a process reads it."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            return os.fdopen(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "wb")
-        except OSError:  # nobody reads
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
 
 
 def run_unread(folder: Path, *arguments: object) -> int:
