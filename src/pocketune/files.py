@@ -154,7 +154,7 @@ def _is_special(path: Path) -> bool:
     """Whether a path is a device, a pipe or a socket, and neither a file nor a folder."""
     try:
         mode = path.stat().st_mode
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
