@@ -25,7 +25,7 @@ WIDTH, HEIGHT = 192, 144
 PARTS = {"train": 120, "val": 16, "test": 3}
 NETWORK = ["deeplabv3", "--backbone", "mobilenet_v2", "--width", "0.35", "--head-channels", "32"]
 METHOD = ["--method", "full", "--size", "144"]
-RUN = ["--hold-out-test", "--class-weights", "balanced", "--lr", "0.003"]
+RUN = ["--class-weights", "balanced", "--lr", "0.003"]
 WINDOW = ["--window", "slide"]
 GAP, TITLE = 4, 14
 

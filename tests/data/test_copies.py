@@ -1,5 +1,7 @@
 """Photos that occur more than once are told."""
 
+import zipfile
+
 from pocketune.data import copies, load_splits
 from pocketune.data.copies import describe_copies
 
@@ -36,4 +38,16 @@ def test_a_photo_that_is_gone_is_equal_to_none(tree) -> None:
 def test_large_sets_are_not_looked_through(tree, monkeypatch) -> None:
     splits = load_splits(tree(TWICE), val_fraction=0.0)
     monkeypatch.setattr(copies, "MOST_PHOTOS", 2)
+    assert describe_copies(splits) is None
+
+
+def test_a_damaged_member_of_an_archive_is_equal_to_none(tree, pack) -> None:
+    archive = pack(tree(TWICE))
+    splits = load_splits(archive, val_fraction=0.0)
+    data = bytearray(archive.read_bytes())
+    with zipfile.ZipFile(archive) as opened:
+        member = opened.getinfo(next(name for name in opened.namelist() if name.endswith("2.png")))
+    for place in range(member.header_offset + 60, member.header_offset + 64):
+        data[place] ^= 0xFF
+    archive.write_bytes(bytes(data))
     assert describe_copies(splits) is None

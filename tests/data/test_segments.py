@@ -49,3 +49,15 @@ def test_a_jpeg_of_pillow_is_not_divided(encoded, noise, options) -> None:
 @pytest.mark.parametrize("frame", [0xC0, 0xC1, 0xC9])
 def test_a_jpeg_of_one_scan_for_each_component_is_divided(frame) -> None:
     assert has_divided_scans(io.BytesIO(divided_jpeg(40, 30, frame=frame)))
+
+
+def test_bytes_may_fill_the_space_before_a_marker() -> None:
+    content = divided_jpeg(40, 30, frame=0xC0)
+    first = next(jpeg_segments(io.BytesIO(content)))
+    filled = content[: first.end] + b"\xff" * 5 + content[first.end :]
+    assert has_divided_scans(io.BytesIO(filled))
+    assert len(list(jpeg_segments(io.BytesIO(filled)))) == len(
+        list(jpeg_segments(io.BytesIO(content)))
+    )
+    endless = content[: first.end] + b"\xff" * 5_000
+    assert list(jpeg_segments(io.BytesIO(endless))) == [first]

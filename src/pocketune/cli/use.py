@@ -408,7 +408,7 @@ def _reduced(model: Model, options: ExportOptions, precision: str) -> str:
     if made.path.stat().st_size > made.float_size:
         told += (
             f"; the file is larger than the ONNX file without these options "
-            f"({format_size(made.float_size)}), which keeps the 8-bit weights of the frozen part"
+            f"({format_size(made.float_size)})"
         )
     return f"{precision}: {told}"
 

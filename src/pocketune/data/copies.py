@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pocketune.errors import counted
-from pocketune.files import shown
+from pocketune.files import ARCHIVE_DAMAGE, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ def _equal(parts: tuple[ImageDataset, ...]) -> Iterator[list[_Photo]]:
     for alike in by_size.values():
         by_content: dict[bytes, list[_Photo]] = defaultdict(list)
         for photo in alike if len(alike) > 1 else ():
-            with suppress(OSError):
+            with suppress(OSError, *ARCHIVE_DAMAGE):
                 by_content[_hash(photo)].append(photo)
         yield from (photos for photos in by_content.values() if len(photos) > 1)
 

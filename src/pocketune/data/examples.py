@@ -34,7 +34,7 @@ class Repeated(Sequence[Hashable]):
 
     Attributes:
         values: The values that occur, and possibly others.
-        numbers: Uint32 (n,), the position in `values` of each.
+        numbers: uint32 (n,), the position in `values` of each.
     """
 
     __slots__ = ("numbers", "values")

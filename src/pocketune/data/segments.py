@@ -8,6 +8,8 @@ from typing import IO, NamedTuple
 
 SCAN, IDAT = 0xDA, b"IDAT"
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # but tables, and one that is reserved
+_MOST_FILL = 1 << 10
+"""Bytes 0xFF before a marker, which may be any number, that are passed over."""
 _WITHOUT_LENGTH = frozenset({0x01, 0xFF, *range(0xD0, 0xDA)})
 
 
@@ -44,17 +46,20 @@ def jpeg_segments(file: IO[bytes]) -> Iterator[Segment]:
 
     The file is at the segment's content when a segment is returned, and may be moved.
     """
-    position = 2
+    position = fill = 2
     while True:
         file.seek(position)
         head = file.read(4)
+        if head.startswith(b"\xff\xff") and position - fill < _MOST_FILL:
+            position += 1
+            continue
         if len(head) < 4 or head[0] != 0xFF or head[1] in _WITHOUT_LENGTH:
             return
         end = position + 2 + int.from_bytes(head[2:], "big")
         yield Segment(head[1], position, end)
         if head[1] == SCAN:
             return
-        position = end
+        position = fill = end
 
 
 def png_chunks(file: IO[bytes]) -> Iterator[Chunk]:

@@ -1,6 +1,6 @@
 /**
  * Adds the low-rank updates of LoRA to the weights beside them, in a graph for export; as
- * `pocketune.device.use.low_rank`. `W x + up(down(x))` is one layer of weight `W + up down`.
+ * `pocketune.device.use.lora`. `W x + up(down(x))` is one layer of weight `W + up down`.
  */
 import { floatBytes } from "./bytes";
 import { attributes, type Graph, type NodeProto, type TensorProto } from "./proto";

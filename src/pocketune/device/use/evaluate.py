@@ -187,11 +187,12 @@ def _note_training_photos(model: Model, dataset: ImageDataset) -> None:
     divided = Splits(dataset.subset(train), dataset.subset(val), ())
     if divided.fingerprint() != checkpoint.identity.photos:
         return
+    at_hand = len(val) and Path(checkpoint.photos).exists()
     _log.info(
         "the run was trained on %d of these %d photos, so that the figures are too good%s",
         len(train),
         len(dataset),
-        "; leave the photos out to evaluate those that it held back" if len(val) else "",
+        "; leave the photos out to evaluate those that it held back" if at_hand else "",
     )
 
 
