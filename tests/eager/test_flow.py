@@ -132,3 +132,21 @@ def test_layers_behind_trained_ones_are_not_frozen() -> None:
     for path in ("conv1", "bn1", "conv2"):
         block.get_submodule(path).requires_grad_(path == "bn1")
     assert follow(block, ROW, torch.randn(2, 16, 8, 8)).frozen == {"conv1", "bn1"}
+
+
+def test_a_map_that_the_network_returns_is_read() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.act, self.last = nn.Conv2d(3, 3, 1), nn.ReLU(), nn.Conv2d(3, 3, 1)
+            self.both = True
+
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            y = self.conv(x)
+            z = self.last(self.act(y))
+            return (z, y) if self.both else (z,)
+
+    made = Both()
+    assert not follow(made, ["conv", "act", "last"], torch.ones(1, 3, 4, 4)).has_row("conv", "act")
+    made.both = False
+    assert follow(made, ["conv", "act", "last"], torch.ones(1, 3, 4, 4)).has_row("conv", "act")

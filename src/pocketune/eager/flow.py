@@ -69,7 +69,9 @@ def follow(network: nn.Module, paths: Iterable[str], images: Tensor) -> Flow:
     """
     seen = _Seen()
     with probing(network, paths=paths, enter=seen.enter, leave=seen.leave, gradients=True), seen:
-        network(images)
+        returned = network(images)
+        for tensor in tensors(returned):
+            seen._read(tensor)
     rows = tuple(tuple(made.row()) for made in seen.maps)
     return Flow(frozenset(seen.frozen), rows)
 
