@@ -36,11 +36,11 @@ PANELS = {
         "predict": "use:predict",
         "evaluate": "use:evaluate",
         "compare": "compare:compare",
-        "export": "use:export",
+        "export": "export:export",
         "report": "report:report",
         "delta": "delta:delta",
         "studio": "studio:studio",
-        "demo": "use:demo",
+        "demo": "demo:demo",
     },
     "Networks, methods and kits (need PyTorch)": {
         "prune": "prune:prune",
