@@ -17,7 +17,6 @@ faster of its two layouts.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +28,7 @@ import numpy as np
 
 from bench_step import INTEGERS, adapted, build_kit, eager_step
 from data import DEFAULT, unpack, write_photos
-from fresh import KEEPING_ALLOCATOR, peak
+from fresh import KEEPING_ALLOCATOR, Worker, peak
 from pocketune.device.machine import available_cores
 from pocketune.errors import counted
 from report import keep, kept, spread, table, write
@@ -153,46 +152,21 @@ def work(how: str, *of: str) -> None:
         print(*(1e3 * seconds / steps for seconds in taken), flush=True)
 
 
-class Worker:
-    """A process that makes steps when it is asked to."""
-
-    def __init__(self, *of: str) -> None:
-        import os
-
-        environment = KEEPING_ALLOCATOR if of[0] in EAGER else {}
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", *of],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "GOMP_SPINCOUNT": "10000", **environment},
-        )
-
-    def steps(self) -> tuple[float, float]:
-        """Milliseconds of a step, and those of the processor."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        wall, busy = map(float, self._process.stdout.readline().split())
-        return wall, busy
-
-    def close(self) -> None:
-        """Let the process end."""
-        self._process.communicate("")
+def eager_worker(how: str, trained: str) -> Worker:
+    return Worker(__file__, how, trained, environment=KEEPING_ALLOCATOR)
 
 
 def kit_worker(how: str, kit: Path, photos: Path, folder: Path) -> Worker:
     folder.mkdir()
-    return Worker(how, str(kit), str(photos), str(folder))
+    return Worker(__file__, how, kit, photos, folder)
 
 
 def in_turns(workers: dict[Any, Worker], rounds: int) -> dict[Any, list[float]]:
     """Median milliseconds of each worker's steps, and those of the processor."""
-    taken: dict[Any, list[tuple[float, float]]] = {key: [] for key in workers}
+    taken: dict[Any, list[list[float]]] = {key: [] for key in workers}
     for _ in range(rounds):
         for key, worker in workers.items():
-            taken[key].append(worker.steps())
+            taken[key].append(worker.step())
     for worker in workers.values():
         worker.close()
     return {key: [median(column) for column in zip(*of, strict=True)] for key, of in taken.items()}
@@ -201,7 +175,7 @@ def in_turns(workers: dict[Any, Worker], rounds: int) -> dict[Any, list[float]]:
 def times(kits: dict[str, Path], rounds: int, scratch: Path) -> str:
     """A row for each method and epoch, and for eager full fine-tuning."""
     photos = write_photos(scratch / "photos", CLASSES, 80, CAMERA, grain=8)
-    workers = {("full", how): Worker(how, "full") for how in EAGER}
+    workers = {("full", how): eager_worker(how, "full") for how in EAGER}
     for method, kit in kits.items():
         for how in EPOCHS_OF:
             workers[method, how] = kit_worker(how, kit, photos, scratch / f"{method} {how}")
@@ -293,7 +267,7 @@ def compared(
     from pocketune.kit.kit import Kit
 
     workers: dict[Any, Worker] = {
-        (trained, how): Worker(how, trained) for trained in {method, "full"} for how in EAGER
+        (trained, how): eager_worker(how, trained) for trained in {method, "full"} for how in EAGER
     }
     cached = Kit.open(kit).manifest.features is not None
     for how, later in EPOCHS_OF.items():

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import pocketune
-from bench_step import Worker
+from bench_step import step_worker
 from cifar_transformer import BATCH, accuracy, pretrained, train, transfer
 from data import parse, write_photos
 from fresh import kit_peak
@@ -103,7 +103,7 @@ def measure_steps(
             "peak": max(kit_peak(path, photos, scratch / f"{bits}-{i}", 4) for i in range(2)),
         }
         options = argparse.Namespace(width=1.0, batch=STEP_BATCH, size=SIZE)
-        workers[str(bits)] = Worker(name, "", "kit", path, options, {})
+        workers[str(bits)] = step_worker(name, "", "kit", path, options, {})
         print(name, method, bits, rows[str(bits)], flush=True)
     times: dict[str, list[float]] = {bits: [] for bits in workers}
     for _ in range(rounds):

@@ -22,12 +22,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
 from bench_step import CLASSES, METHODS, arguments
+from fresh import Worker
 from report import table, write
 
 STEPS = ("kit", "onnxsim")
@@ -169,31 +171,6 @@ def work(how: str, path: Path, batch: int, size: int) -> None:
         print((time.perf_counter() - start) * 1e3, loss, process_memory().peak / 1e6, flush=True)
 
 
-class Worker:
-    """A process that makes steps when it is asked to."""
-
-    def __init__(self, how: str, path: Path, batch: int, size: int) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", *map(str, (how, path, batch, size))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def step(self) -> tuple[float, float, float]:
-        """Milliseconds of the second of two steps, its loss, and the peak megabytes so far."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        milliseconds, loss, megabytes = map(float, self.process.stdout.readline().split())
-        return milliseconds, loss, megabytes
-
-    def close(self) -> None:
-        """Let the process end."""
-        self.process.communicate("")
-
-
 def measure(method: str, scratch: Path, options: argparse.Namespace) -> list[list[object]]:
     """The rows of a method."""
     model, batch, size = scratch / "model.onnx", options.batch, options.size
@@ -201,8 +178,8 @@ def measure(method: str, scratch: Path, options: argparse.Namespace) -> list[lis
     build_kit(model, method, paths["kit"], batch, size)
     builder = (sys.executable, __file__, "--onnxsim", model, method, paths["onnxsim"])
     subprocess.run(list(map(str, builder)), check=True)  # the runtime has Pocketune's threads here
-    workers = {how: Worker(how, paths[how], batch, size) for how in STEPS}
-    found: dict[str, list[tuple[float, float, float]]] = {how: [] for how in STEPS}
+    workers = {how: Worker(__file__, how, paths[how], batch, size) for how in STEPS}
+    found: dict[str, list[list[float]]] = {how: [] for how in STEPS}
     for _ in range(options.rounds):
         for how, worker in workers.items():
             found[how].append(worker.step())
@@ -234,6 +211,9 @@ def main() -> None:
         build_onnxsim(Path(model), method, Path(out))
         return
     options = arguments(__doc__, rounds=15)
+    if find_spec("onnxsim") is None:
+        print("skipped: onnxsim is not installed")
+        return
     with tempfile.TemporaryDirectory() as folder:
         write_model(Path(folder) / "model.onnx", options.batch, options.size)
         rows = [

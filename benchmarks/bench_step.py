@@ -14,8 +14,6 @@ counts.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fresh import KEEPING_ALLOCATOR
+from fresh import KEEPING_ALLOCATOR, Worker
 from report import table, write
 
 if TYPE_CHECKING:
@@ -164,39 +162,17 @@ def work(
         print(milliseconds, cpu, process_memory().peak / 1e6, flush=True)
 
 
-class Worker:
-    """A process that makes steps of one configuration when it is asked to."""
-
-    def __init__(
-        self,
-        network: str,
-        method: str,
-        how: str,
-        kit: Path,
-        options: argparse.Namespace,
-        environment: dict[str, str],
-    ) -> None:
-        of = [network, options.width, method, how, kit, options.batch, options.size]
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", *map(str, of)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "GOMP_SPINCOUNT": "10000", **environment},
-        )
-
-    def step(self) -> tuple[float, float, float]:
-        """Milliseconds of a step, those of the processor, and the peak megabytes so far."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        milliseconds, cpu, megabytes = map(float, self.process.stdout.readline().split())
-        return milliseconds, cpu, megabytes
-
-    def close(self) -> None:
-        """Let the process end."""
-        self.process.communicate("")
+def step_worker(
+    network: str,
+    method: str,
+    how: str,
+    kit: Path,
+    options: argparse.Namespace,
+    environment: dict[str, str],
+) -> Worker:
+    """Makes steps; each is its milliseconds, those of the processor, and the peak megabytes."""
+    of = (network, options.width, method, how, kit, options.batch, options.size)
+    return Worker(__file__, *of, environment=environment)
 
 
 def measure(
@@ -222,7 +198,7 @@ def take_turns(
     workers = {}
     for method, how in configurations:
         environment = {} if how == "kit" else KEEPING_ALLOCATOR
-        workers[method, how] = Worker(network, method, how, kits[method], options, environment)
+        workers[method, how] = step_worker(network, method, how, kits[method], options, environment)
     for _ in range(options.rounds):
         for configuration, worker in workers.items():
             milliseconds, cpu, _ = worker.step()
@@ -232,7 +208,7 @@ def take_turns(
         worker.close()
     rows: list[list[object]] = []
     for method, how in configurations:
-        worker = Worker(network, method, how, kits[method], options, {})
+        worker = step_worker(network, method, how, kits[method], options, {})
         megabytes = max(worker.step()[2] for _ in range(3))
         worker.close()
         rows.append(

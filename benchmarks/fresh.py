@@ -1,10 +1,11 @@
-"""Peak memory of a training run in a fresh process, and a fair allocator."""
+"""Training in fresh processes: their peak memory, steps in turns, and a fair allocator."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 KEEPING_ALLOCATOR = {
@@ -48,3 +49,36 @@ def peak(arguments: list[str]) -> float:
         env={**os.environ, "OMP_WAIT_POLICY": "passive"},
     )
     return float(done.stdout.split()[-1])
+
+
+class Worker:
+    """A process of a script that makes steps when it is asked to.
+
+    Args:
+        script: The script; after `--worker`, it prints numbers for each line that it reads.
+        of: What follows `--worker`.
+        environment: Variables to set beside the present ones.
+    """
+
+    def __init__(
+        self, script: str, *of: object, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, script, "--worker", *map(str, of)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "GOMP_SPINCOUNT": "10000", **(environment or {})},
+        )
+
+    def step(self) -> list[float]:
+        """The numbers that it prints for its next step."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return [float(number) for number in self._process.stdout.readline().split()]
+
+    def close(self) -> None:
+        """Let the process end."""
+        self._process.communicate("")
