@@ -55,6 +55,21 @@ def test_says_why_each_candidate_was_dropped(tmp_path: Path) -> None:
     assert str(reasons["small"]).startswith("middle reached accuracy ")
 
 
+def test_a_candidate_that_scored_more_is_not_said_to_be_beaten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep_the_worst(trials: Any, _: Any) -> Any:
+        ordered = sorted(trials, key=lambda trial: trial.rank)
+        return ordered[:1], ordered[1:]
+
+    monkeypatch.setattr("pocketune.planner.rounds.better_half", keep_the_worst)
+    plan = search(tmp_path, FakeSource(THREE))
+    scores = {trial.name: trial.rank for trial in plan.trials if trial.probes}
+    told = [trial for trial in plan.trials if "promises more than its" in (trial.dropped or "")]
+    assert told
+    assert all(trial.rank > scores[str(plan.choice)] for trial in told)
+
+
 def test_what_cannot_fit_is_never_built_or_run(tmp_path: Path) -> None:
     source = FakeSource(THREE)
     search(tmp_path, source, budget=80)

@@ -47,7 +47,7 @@ class Source(Protocol):
         ...
 
     def beginning(self, name: str, size: int) -> bytes:
-        """The first `size` bytes of a file, or all if it has fewer; none of what is no file.
+        """The first `size` bytes of a file, or all if it has fewer; nothing of a device or a pipe.
 
         Raises:
             OSError, ValueError and others: The file cannot be read.

@@ -112,7 +112,10 @@ class Rounds:
         if images >= self._images:
             kept, worse = kept[:1], [*kept[1:], *worse]
         if kept:
-            self._evidence.drop(worse, f"{kept[0].name} reached {kept[0].score} in as many steps")
+            best = kept[0]
+            for trial in worse:  # the estimates decide, which know more than the scores
+                what = "reached" if best.rank >= trial.rank else "promises more than its"
+                self._evidence.drop([trial], f"{best.name} {what} {best.score} in as many steps")
         return kept
 
     def _probe(self, trial: Trial, images: int, pace: Pace, place: str) -> None:
