@@ -18,7 +18,7 @@ SOURCE = Path(pocketune.__file__).parent
 FLOORS = (
     {"arrays", "child", "errors", "heap", "lazy", "signals"},
     {"command", "files", "options", "schema", "torch_private"},
-    {"tasks", "layers"},
+    {"job", "tasks", "layers"},
     {"data", "filtering"},
     {"kit"},
     {"device"},
@@ -40,6 +40,7 @@ DEVICE_HALF = {
     "arrays",
     "errors",
     "heap",
+    "job",
     "lazy",
     "options",
     "child",

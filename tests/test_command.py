@@ -1,5 +1,6 @@
 """Commands in subprocesses."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ PARENT = "import sys; from pocketune.command import run_module; run_module(*sys.
 
 def test_a_module_gets_its_arguments_and_its_code_comes_back(tmp_path, monkeypatch):
     (tmp_path / "told.py").write_text("import sys; sys.exit(f'{__name__} {sys.argv[1:]}')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     code, errors = run_module("told", "a b", Path("c"), keep_errors=True)
     assert (code, errors.strip()) == (1, "__main__ ['a b', 'c']")
 
@@ -30,7 +31,7 @@ def test_a_module_gets_its_arguments_and_its_code_comes_back(tmp_path, monkeypat
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot tell the child")
 def test_a_module_ends_with_a_parent_that_is_killed(tmp_path, monkeypatch):
     (tmp_path / "waiting.py").write_text(WAITING)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     told = tmp_path / "process"
     with subprocess.Popen([sys.executable, "-c", PARENT, "waiting", str(told)]) as parent:
         while not told.exists():

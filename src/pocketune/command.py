@@ -55,6 +55,7 @@ def run_module(
         stdout=stdout,
         stderr=stderr,
         text=True,
+        errors="replace",
         start_new_session=True,  # a Ctrl-C reaches it once, from here
     ) as process:
         try:

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.comparison import Comparison, compare
-from pocketune.comparison.process import run_job
 from pocketune.comparison.run_series import _SeriesRunner
 from pocketune.comparison.series import all_series
 from pocketune.device.train import RunRecord
 from pocketune.errors import PocketuneError
+from pocketune.job import run_job
 from pocketune.tasks import Classification, Score
 
 from ..device.softmax_engine import CLASSES, write_photos
@@ -238,9 +238,9 @@ def test_a_network_is_built_once(
 ) -> None:
     jobs: list[str] = []
 
-    def counted(module: str, job: Any) -> str | None:
+    def counted(module: str, job: Any, **options: Any) -> None:
         jobs.append(module.rpartition(".")[2])
-        return run_job(module, job)
+        run_job(module, job, **options)
 
     monkeypatch.setattr("pocketune.comparison.run_series.run_job", counted)
     wanted = grid(photos, kits=[], networks=[NETWORK], methods=[method], seeds=2)
@@ -300,7 +300,7 @@ def test_a_kill_loses_no_finished_run(photos: Path, tmp_path: Path) -> None:
 def test_a_run_ends_with_its_parent(photos: Path, tmp_path: Path) -> None:
     planned = all_series(grid(photos, settings={"steps": 10_000}))[0].runs[0]
     code = (
-        "import sys, json; from pocketune.comparison.process import run_job; "
+        "import sys, json; from pocketune.job import run_job; "
         "from pocketune.comparison.worker import RunJob; "
         "run_job('pocketune.comparison.worker', RunJob(**json.loads(sys.argv[1])))"
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pocketune.comparison.process import do_job
 from pocketune.data import MaskOptions, load_splits
 from pocketune.errors import author_half
+from pocketune.job import do_job
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from pocketune.comparison.build import BuildJob
 from pocketune.comparison.cell import Cell
 from pocketune.comparison.grid import Network
-from pocketune.comparison.process import run_job
 from pocketune.comparison.series import TUNING_FRACTION, Planned, Series
 from pocketune.comparison.worker import RunJob
 from pocketune.errors import PocketuneError
+from pocketune.job import run_job
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import MANIFEST
 
@@ -125,9 +126,8 @@ class _SeriesRunner:
             return self._series.model.kit
         if not _is_kit(self._built):
             self._built.parent.mkdir(parents=True, exist_ok=True)
-            failure = run_job("pocketune.comparison.build", self._build_job(self._series.model))
-            if failure:
-                raise PocketuneError(failure)
+            job = self._build_job(self._series.model)
+            run_job("pocketune.comparison.build", job, quiet=_is_unseen())
         return str(self._built)
 
     @property
@@ -164,10 +164,13 @@ class _SeriesRunner:
             settings=settings,
             out=str(cell_file(self._out, cell)),
         )
-        failure = run_job("pocketune.comparison.worker", job)
+        try:
+            run_job("pocketune.comparison.worker", job, quiet=_is_unseen())
+        except PocketuneError as error:
+            return self._fail(cell, str(error))
         done = Cell.find(cell_file(self._out, cell))
-        if failure or done is None:
-            return self._fail(cell, failure or "its result is missing")
+        if done is None:
+            return self._fail(cell, "its result is missing")
         if not self._keep_runs:
             _trim(run)
         return done
@@ -181,6 +184,11 @@ class _SeriesRunner:
 def cell_file(out: Path, cell: Cell) -> Path:
     """The file of a cell in the folder of a comparison."""
     return out / "cells" / f"{cell.key}.json"
+
+
+def _is_unseen() -> bool:
+    """Whether the progress of a process would reach no terminal."""
+    return not sys.stdout.isatty()
 
 
 def _is_kit(path: Path) -> bool:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from pocketune.comparison.cell import Cell
-from pocketune.comparison.process import do_job
 from pocketune.device.train.display import console
 from pocketune.device.train.progress import Silent
 from pocketune.device.train.record import RunRecord
@@ -16,6 +15,7 @@ from pocketune.device.train.run import resume, train
 from pocketune.device.train.settings import TrainSettings
 from pocketune.device.use.evaluate import evaluate
 from pocketune.device.use.model import Model
+from pocketune.job import do_job
 from pocketune.kit.names import LAST, RESULT
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
 import tempfile
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pocketune.command import run_module
 from pocketune.device.train.progress import Silent
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.files import writing
+from pocketune.job import do_job, run_job
 from pocketune.planner.trial import Length, Probe
 
 if TYPE_CHECKING:
@@ -30,6 +28,25 @@ all photos would take longer than the steps."""
 
 class TooSlow(PocketuneError):  # noqa: N818 - the name says what happened
     """A run took longer than it may, which says nothing about the candidate."""
+
+
+@dataclass(frozen=True)
+class ProbeJob:
+    """A short run to make.
+
+    Attributes:
+        kit: The kit to train.
+        photos: The photos.
+        run: The run folder.
+        settings: Settings of `pocketune.train`.
+        most: Images at most, of those for training and of those for validation.
+    """
+
+    kit: str
+    photos: str
+    run: str
+    settings: dict[str, Any]
+    most: int | None
 
 
 def run_probe(
@@ -57,15 +74,13 @@ def run_probe(
     """
     short = replace(settings, steps=length.steps, epochs=None, patience=None)
     with writing(folder), tempfile.TemporaryDirectory(dir=folder) as scratch:
-        out, began = Path(scratch) / "run", time.monotonic()
-        job = json.dumps([str(kit), str(photos), str(out), asdict(short), length.most])
+        run, began = Path(scratch) / "run", time.monotonic()
+        job = ProbeJob(str(kit), str(photos), str(run), asdict(short), length.most)
         try:
-            code, errors = run_module(_MODULE, job, keep_errors=True, seconds=length.seconds)
+            run_job(_MODULE, job, seconds=length.seconds)
         except subprocess.TimeoutExpired:
             raise TooSlow(f"{length.steps} steps took longer than {length.seconds:.0f} s") from None
-        if code:
-            raise PocketuneError(_reason(errors, code))
-        record = RunRecord.read(out)
+        record = RunRecord.read(run)
         return Probe(
             steps=record.steps,
             score=record.best,
@@ -76,24 +91,15 @@ def run_probe(
         )
 
 
-def _reason(errors: str, code: int) -> str:
-    """The last line of a command's standard error, without its first word."""
-    last = errors.strip().splitlines()[-1:]
-    return last[0].removeprefix("error: ") if last else f"the run ended with code {code}"
-
-
-def _train(job: str) -> None:
+def _train(job: ProbeJob) -> None:
     """Make the run in this process."""
     import click  # noqa: F401 - as `pocketune train` has it
 
     from pocketune.device.train.run import train
 
-    kit, photos, out, settings, most = json.loads(job)
-    try:
-        train(kit, photos, out, TrainSettings(**settings), most=most, progress=Silent())
-    except PocketuneError as error:
-        sys.exit(f"error: {error}")
+    settings = TrainSettings(**job.settings)
+    train(job.kit, job.photos, job.run, settings, most=job.most, progress=Silent())
 
 
 if __name__ == "__main__":
-    _train(sys.argv[1])
+    do_job(ProbeJob, _train)

@@ -1,17 +1,19 @@
 """Jobs in processes of their own: what each way to end is called."""
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from pocketune.comparison.process import run_job
+from pocketune.errors import PocketuneError
+from pocketune.job import run_job
 
 JOB = """
 import os, signal, sys, time
 from dataclasses import dataclass
-from pocketune.comparison.process import do_job
+from pocketune.job import do_job
 from pocketune.errors import PocketuneError
 
 @dataclass(frozen=True)
@@ -59,11 +61,16 @@ def test_how_a_job_ended(
     code: str, failure: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a_job.py").write_text(JOB)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert run_job("a_job", Job(7, {"code": code})) == failure
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    job = Job(7, {"code": code})
+    if failure is None:
+        run_job("a_job", job)
+    else:
+        with pytest.raises(PocketuneError) as caught:
+            run_job("a_job", job)
+        assert str(caught.value) == failure
 
 
 def test_a_module_that_does_not_exist() -> None:
-    failure = run_job("pocketune.nothing", Job(7, {"code": "x" * 1_000_000}))
-    assert failure is not None
-    assert "No module named pocketune.nothing" in failure
+    with pytest.raises(PocketuneError, match=r"No module named pocketune\.nothing"):
+        run_job("pocketune.nothing", Job(7, {}))
