@@ -67,6 +67,7 @@ MEMORY_RULES: Rules[[ModuleCall, bool], LayerMemory] = Rules("mobiletl", base=ti
 
 STORED_RULES: Rules[[ModuleCall, bool], LayerMemory] = Rules("mobiletl-stored", base=MEMORY_RULES)
 """`rule(call, masks)`: bytes for one sample, of which the saved ones count."""
+STORED_RULES.rule(nn.Hardsigmoid)(tinytl.keep_input)
 
 FLOPS_RULES: Rules[[ModuleCall, int], LayerFlops] = Rules("mobiletl-flops")
 """`rule(call, batch)`: FLOPs of the whole batch."""
@@ -129,12 +130,6 @@ class MobileTLStored:
             (call, rule(call, call.gradient_in)) for call, rule in STORED_RULES.of(trace.calls)
         )
         return sum_of_kept(self.name, layer_by_layer(costs), batch=batch)
-
-
-@STORED_RULES.rule(nn.Hardsigmoid)
-def _stored_hard_sigmoid(call: ModuleCall, masks: bool) -> LayerMemory:
-    taken = 4 * prod(call.input)
-    return LayerMemory(taken if masks else 0, taken)
 
 
 @dataclass(frozen=True)

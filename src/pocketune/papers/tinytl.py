@@ -126,7 +126,8 @@ def _mask(call: ModuleCall, masks: bool) -> LayerMemory:
 
 
 @RULES.rule(nn.Hardswish, nn.Hardsigmoid, nn.Sigmoid, nn.Tanh)
-def _smooth(call: ModuleCall, masks: bool) -> LayerMemory:
+def keep_input(call: ModuleCall, masks: bool) -> LayerMemory:
+    """The rule of smooth activations: the mask is the whole input."""
     taken = 4 * prod(call.input)
     return LayerMemory(taken if masks else 0, taken)
 
