@@ -115,7 +115,8 @@ def plan(
     if drafts is not None:
         sources.append(drafts(context))
     journal.write(process=process, preparing=journal.plan.preparing or monotonic() - began)
-    made = Search(Evidence(Sources(sources), journal, _images(asked, chosen))).run()
+    images = _images(asked, chosen)
+    made = Search(Evidence(Sources(sources), context.probe, journal, images)).run()
     if journal.is_recalled:
         say(f"the plan in {folder} is complete: nothing was measured again")
     return made

@@ -146,4 +146,4 @@ def search(
 ) -> Plan:
     """The plan of a source; its folder is that of an earlier one that was stopped, or new."""
     journal = Journal(folder, asked(budget, time), say=lambda _: None)
-    return Search(Evidence(source, journal, images, clock=lambda: 0.0)).run()
+    return Search(Evidence(source, source.probe, journal, images, clock=lambda: 0.0)).run()

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from pocketune.planner.candidate import Candidate
     from pocketune.planner.journal import Journal
     from pocketune.planner.source import Source
-    from pocketune.planner.trial import Trial
+    from pocketune.planner.trial import Length, Probe, Trial
 
 T = TypeVar("T")
 
@@ -27,7 +28,8 @@ class Evidence:
     """What is known of the trials of a plan, and the time that is left to learn more.
 
     Args:
-        source: The candidates, and how they are measured.
+        source: The candidates, and how each is predicted, ranked and built.
+        probe: Makes a short run of a candidate's kit; see `PlanContext.probe`.
         journal: The journal of the plan.
         images: Images that a whole run trains on.
         clock: Seconds, for measuring what preparations take.
@@ -40,11 +42,13 @@ class Evidence:
     def __init__(
         self,
         source: Source,
+        probe: Callable[[Candidate, Path, Length, str], Probe],
         journal: Journal,
         images: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.source = source
+        self.probe = probe
         self.journal = journal
         self.clock = clock
         self.limits = journal.plan.asked.limits

@@ -16,7 +16,7 @@ from pocketune.planner.candidate import Candidate, Cost
 from pocketune.planner.features import Features, alike, embedding, first_embeddings
 from pocketune.planner.plan import LeftOut
 from pocketune.planner.predict import predict_cost
-from pocketune.planner.trial import HeadScore, Length, Probe
+from pocketune.planner.trial import HeadScore
 
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray
@@ -124,10 +124,6 @@ class KitSource:
     def kit(self, candidate: Candidate, optimizer: str) -> Path:  # noqa: ARG002 - it is there
         """The path of the kit."""
         return Path(str(candidate.kit))
-
-    def probe(self, candidate: Candidate, kit: Path, length: Length, optimizer: str) -> Probe:
-        """A short run of the kit."""
-        return self._context.probe(candidate, kit, length, optimizer)
 
 
 def kit_paths(folder: Path | None, *, bundled: bool = True) -> list[tuple[str, Path]]:

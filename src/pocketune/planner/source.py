@@ -1,4 +1,4 @@
-"""Where candidates come from, and how each is predicted, ranked, built and tried."""
+"""Where candidates come from, and how each is predicted, ranked and built."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from pocketune.planner.candidate import Candidate, Cost
     from pocketune.planner.plan import LeftOut
-    from pocketune.planner.trial import HeadScore, Length, Probe
+    from pocketune.planner.trial import HeadScore
 
 
 class Source(Protocol):
@@ -36,10 +36,6 @@ class Source(Protocol):
 
     def kit(self, candidate: Candidate, optimizer: str) -> Path:
         """Its kit, which is built unless it exists; it fits the budget like its prediction."""
-        ...
-
-    def probe(self, candidate: Candidate, kit: Path, length: Length, optimizer: str) -> Probe:
-        """A short run of it, in a process of its own."""
         ...
 
 
@@ -76,7 +72,3 @@ class Sources:
     def kit(self, candidate: Candidate, optimizer: str) -> Path:
         """Its kit."""
         return self._owners[candidate.name].kit(candidate, optimizer)
-
-    def probe(self, candidate: Candidate, kit: Path, length: Length, optimizer: str) -> Probe:
-        """A run of it."""
-        return self._owners[candidate.name].probe(candidate, kit, length, optimizer)

@@ -29,7 +29,7 @@ from pocketune.planner.context import PlanContext
 from pocketune.planner.features import Features
 from pocketune.planner.plan import LeftOut
 from pocketune.planner.predict import predict_cost
-from pocketune.planner.trial import HeadScore, Length, Probe
+from pocketune.planner.trial import HeadScore
 from pocketune.proposals.features import embed, last_maps
 from pocketune.proposals.weights import Pretrained
 from pocketune.weights import create_network
@@ -211,10 +211,6 @@ class DraftSource:
                 "predicted"
             )
         return path
-
-    def probe(self, candidate: Candidate, kit: Path, length: Length, optimizer: str) -> Probe:
-        """A short run of the kit."""
-        return self._context.probe(candidate, kit, length, optimizer)
 
 
 def _method(values: dict[str, Any]) -> Method:
