@@ -99,6 +99,38 @@ def test_a_map_with_two_readers_stays_in_floats() -> None:
     assert (calibrated[:2](x) - expected).norm() / expected.norm() < 0.1
 
 
+class SharedConvolution(Block):
+    """A second call of the first convolution has nothing behind it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.conv1(x)
+
+
+class SharedNorm(Block):
+    """A second call of the first norm has no convolution before it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.bn1(x)
+
+
+class SharedActivation(Block):
+    """A second call of the activation is behind no norm."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.act(-x)
+
+
+@pytest.mark.parametrize("shared", [SharedConvolution, SharedNorm, SharedActivation])
+@torch.no_grad()
+def test_layers_that_are_called_elsewhere_too_keep_what_they_compute(shared: type[Block]) -> None:
+    plain, x = network(), torch.randn(4, 3, 32, 32)
+    plain[1][0].__class__ = shared
+    plain[1][0].act = nn.ReLU6()
+    calibrated = calibrate(adapt(plain, LastLayer()), [x]).eval()
+    expected = plain[:2](x)
+    assert (calibrated[:2](x) - expected).norm() / expected.norm() < 0.1
+
+
 ROW = ("conv1", "bn1", "act", "conv2")
 
 
@@ -116,8 +148,31 @@ def test_rows() -> None:
     assert not seen.has_row("conv1", "act")
 
 
-def test_shapes_may_be_read() -> None:
-    assert flow(Block(lambda x: x if x.shape[1] == x.size(1) else -x, same)).has_row(*ROW)
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.shape[1] == x.size(1),
+        lambda x: x.ndim == x.dim() and x.numel() > len(x),
+        lambda x: x.device.type == "cpu" and x.dtype.is_floating_point,
+        lambda x: x.requires_grad or x.is_floating_point(),
+    ],
+)
+def test_shapes_and_types_may_be_read(read: Callable[[Tensor], bool]) -> None:
+    assert flow(Block(lambda x: x if read(x) else -x, same)).has_row(*ROW)
+
+
+def test_a_row_holds_in_every_call() -> None:
+    seen = flow(SharedActivation(same, same))
+    assert (seen.calls("conv1"), seen.calls("act")) == (1, 2)
+    assert seen.has_row("conv1", "bn1", "act")
+    assert not seen.has_row("act", "conv2")
+    assert not flow(SharedConvolution(same, same)).has_row("conv1", "bn1")
+
+
+def test_a_layer_that_reads_something_trained_in_one_call_is_not_frozen() -> None:
+    block = SharedActivation(lambda x: x + shift, same)
+    shift = torch.zeros((), requires_grad=True)
+    assert flow(block).frozen == {"conv1", "bn1"}
 
 
 def test_operators_end_rows() -> None:

@@ -93,7 +93,7 @@ def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn
         following = reader.get(layer.conv, "")
         chained = flow.has_row(*_row(layer), following)
         gives = formats.get(following) if chained else None
-        _fuse(calibrated, body, layer, flow, formats[layer.conv], gives)
+        _fuse(calibrated, layer, flow, formats[layer.conv], gives)
     return calibrated
 
 
@@ -171,9 +171,7 @@ def _row(layer: Layer) -> tuple[str, ...]:
     return tuple(path for path in (layer.conv, layer.norm, layer.activation) if path)
 
 
-def _fuse(
-    network: nn.Module, body: Anatomy, layer: Layer, flow: Flow, reads: Uint8, gives: Uint8 | None
-) -> None:
+def _fuse(network: nn.Module, layer: Layer, flow: Flow, reads: Uint8, gives: Uint8 | None) -> None:
     """Replace a convolution, its norm and its activation by one layer, as far as possible.
 
     `gives` is the input format of the next convolution, if that reads the output of this layer. The
@@ -183,16 +181,17 @@ def _fuse(
     assert isinstance(conv, QuantizedConv2d)
     norm = _get(network, layer.norm) if layer.norm else None
     follows = layer.norm is not None and flow.has_row(layer.conv, layer.norm)
-    fused_norm = norm if follows and _norm_fits(norm) else None
+    own = follows and not _is_shared(layer.norm, layer, flow)
+    fused_norm = norm if own and _norm_fits(norm) else None
     stays = norm is not None and fused_norm is None
-    kind = None if stays else _activation(network, body, layer, flow)
+    kind = None if stays else _activation(network, layer, flow)
     fused = IntegerConv2d.fuse(
         conv, fused_norm, kind or "none", reads, None if kind is None else gives
     )
     network.set_submodule(layer.conv, fused)
     if fused_norm is not None:
         network.set_submodule(str(layer.norm), nn.Identity())
-    if layer.activation and kind is not None and _uses(body, layer) == 1:
+    if layer.activation and kind is not None and not _is_shared(layer.activation, layer, flow):
         network.set_submodule(layer.activation, nn.Identity())
 
 
@@ -203,18 +202,20 @@ def _norm_fits(norm: nn.Module | None) -> TypeGuard[FrozenBatchNorm2d]:
     )
 
 
-def _activation(network: nn.Module, body: Anatomy, layer: Layer, flow: Flow) -> str | None:
+def _activation(network: nn.Module, layer: Layer, flow: Flow) -> str | None:
     """The activation to fuse into the convolution; None if it must stay a module."""
     if layer.activation is None:
         return "none"
     kind = FUSED.get(type(_get(network, layer.activation)))
-    if not flow.has_row(*_row(layer)) or (_uses(body, layer) > 1 and kind != "relu"):
-        return None  # a ReLU that other layers share stays; applied twice, it changes nothing
+    shared = _is_shared(layer.activation, layer, flow)
+    if not flow.has_row(*_row(layer)) or (shared and kind != "relu"):
+        return None  # a shared ReLU stays; applied twice, it changes nothing
     return kind
 
 
-def _uses(body: Anatomy, layer: Layer) -> int:
-    return sum(other.activation == layer.activation for other in body.layers)
+def _is_shared(path: str | None, layer: Layer, flow: Flow) -> bool:
+    """Whether the norm or activation of a layer is called for other layers, too."""
+    return path is not None and flow.calls(path) > flow.calls(layer.conv)
 
 
 def _get(network: nn.Module, path: str) -> nn.Module:

@@ -11,7 +11,12 @@ from torch.overrides import TorchFunctionMode
 
 from pocketune.networks.probe import probing, tensors
 
-_SHAPES: tuple[Any, ...] = (Tensor.size, Tensor.dim, Tensor.shape.__get__)  # type: ignore[attr-defined]
+_ATTRIBUTES = ("shape", "ndim", "dtype", "device", "layout", "requires_grad", "is_quantized")
+_METHODS = ("size", "dim", "numel", "nelement", "stride", "is_floating_point", "__len__")
+_VALUELESS: tuple[Any, ...] = (
+    *(getattr(Tensor, name).__get__ for name in _ATTRIBUTES),
+    *(getattr(Tensor, name) for name in _METHODS),
+)
 """Functions that read no values."""
 
 
@@ -45,18 +50,22 @@ class Flow:
     """What a run has shown.
 
     Attributes:
-        frozen: Paths of the layers into which no gradient flowed.
+        frozen: Paths of the layers into which no gradient flowed in any call.
         rows: Paths of layers of which each but the last is a layer whose output only the next one
-            reads, unchanged; all that end with some layer and are as long as they can be.
+            reads, unchanged; for each call of a layer, the longest row that ends with it.
     """
 
     frozen: frozenset[str]
     rows: tuple[tuple[str, ...], ...]
 
+    def calls(self, path: str) -> int:
+        """How often a layer was called."""
+        return sum(row[-1] == path for row in self.rows)
+
     def has_row(self, *paths: str) -> bool:
-        """Whether these layers follow each other so."""
-        count = len(paths)
-        return any(row[i : i + count] == paths for row in self.rows for i in range(len(row)))
+        """Whether the others follow so in every call of the first of these layers."""
+        fitting = sum(row[-len(paths) :] == paths for row in self.rows)
+        return 0 < fitting == self.calls(paths[0])
 
 
 def follow(network: nn.Module, paths: Iterable[str], images: Tensor) -> Flow:
@@ -73,7 +82,7 @@ def follow(network: nn.Module, paths: Iterable[str], images: Tensor) -> Flow:
         for tensor in tensors(returned):
             seen._read(tensor)
     rows = tuple(tuple(made.row()) for made in seen.maps)
-    return Flow(frozenset(seen.frozen), rows)
+    return Flow(frozenset({made.path for made in seen.maps} - seen.trained), rows)
 
 
 class _Seen(TorchFunctionMode):
@@ -81,7 +90,7 @@ class _Seen(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.frozen: set[str] = set()
+        self.trained: set[str] = set()
         self.maps: list[_Map] = []
         self._latest: dict[int, _Map] = {}
         self._sources: list[_Map | None] = []  # of the layers that are running
@@ -89,8 +98,8 @@ class _Seen(TorchFunctionMode):
     def enter(self, path: str, _: nn.Module, given: list[Tensor]) -> None:
         self._sources.append(None)  # first, since a tensor's own attributes are functions, too
         self._sources[-1] = self._read(given[0])
-        if not given[0].requires_grad:
-            self.frozen.add(path)
+        if given[0].requires_grad:
+            self.trained.add(path)
 
     def leave(self, path: str, _: nn.Module, returned: list[Tensor]) -> None:
         tensor = returned[0]
@@ -101,7 +110,7 @@ class _Seen(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if not self._sources and func not in _SHAPES:
+        if not self._sources and func not in _VALUELESS:
             for tensor in tensors((args, kwargs)):
                 self._read(tensor)
         return func(*args, **(kwargs or {}))
