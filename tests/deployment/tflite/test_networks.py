@@ -9,12 +9,13 @@ import torch
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
 
-from pocketune import LastLayer, adapt, compile, create_network
+from pocketune import LastLayer, TopBlocks, adapt, compile, create_network
 from pocketune.compiler.quantize.search import relative_error
 from pocketune.deployment.plain import plain_model
 from pocketune.deployment.tflite.export import run_tflite
 from pocketune.deployment.tflite.prepare import prepared_model
 from pocketune.device import export
+from pocketune.methods import Method
 
 from .graphs import quantized, run_onnx, translated
 
@@ -38,9 +39,10 @@ INTEGERS = {
 }
 
 
-def exported(folder: Path, name: str) -> onnx.ModelProto:
+def exported(folder: Path, name: str, method: Method | None = None) -> onnx.ModelProto:
     torch.manual_seed(0)
-    network = adapt(create_network(name, width=NETWORKS[name], classes=CLASSES), LastLayer())
+    network = create_network(name, width=NETWORKS[name], classes=CLASSES)
+    network = adapt(network, method or LastLayer())
     kit = compile(network, folder / "kit", batch=2, size=SIZE)
     return onnx.load(export(kit.path, folder / "model.onnx"))
 
@@ -68,3 +70,12 @@ def test_a_network(tmp_path: Path, name: str) -> None:
     floats = [kind for kind in kinds if kind not in INTEGERS]
     assert floats in ([], ["BATCH_MATMUL"] * len(floats))  # lraspp resizes by matrices
     assert kinds.count("QUANTIZE") <= 6 and kinds[:2] == ["QUANTIZE", "DEPTHWISE_CONV_2D"]
+
+
+def test_a_frozen_part_that_gives_several_maps(tmp_path: Path) -> None:
+    model, images = exported(tmp_path, "lraspp", TopBlocks(blocks=1)), smooth_images(2)
+    assert "Split" in {node.op_type for node in model.graph.node}
+    prepared = prepared_model(plain_model(model))
+    assert "Split" not in {node.op_type for node in prepared.graph.node}
+    content, _ = translated(prepared)
+    assert relative_error(run_tflite(content, images), run_onnx(model, images)) < 1e-4

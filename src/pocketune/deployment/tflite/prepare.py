@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, shape_inference
 
 CHANNELS = 3
 _STEM = ("Reshape", "Cast", "Mul", "Add", "Reshape", "Transpose")
 
 
 def prepared_model(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same function of one image, normalized by channels, with hard-swish as one operator."""
+    """The same function of one image, normalized by channels, with hard-swish as one operator.
+
+    The maps between the frozen and the trained part are no longer flattened and put side by side.
+    """
     model = copy.deepcopy(model)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
     for output in model.graph.output:
         output.type.tensor_type.shape.dim[0].dim_value = 1
     _normalize_by_channels(model)
     _join_hard_swish(model)
+    _join_parts(model)
     return model
 
 
@@ -90,6 +95,41 @@ def _join_hard_swish(model: onnx.ModelProto) -> None:
         graph.node.insert(place, swish)
         graph.node.remove(product)
         graph.node.remove(node)
+
+
+def _join_parts(model: onnx.ModelProto) -> None:
+    """Let the trained part read the maps of the frozen one as they are, in place.
+
+    If a kit's frozen part gives several maps, its features are all of them in a row.
+    """
+    graph = model.graph
+    readers, makers = readers_of(graph), {n: node for node in graph.node for n in node.output}
+    known = shape_inference.infer_shapes(model).graph.value_info
+    shapes = {info.name: info.type.tensor_type.shape for info in known}
+    for split in [node for node in graph.node if node.op_type == "Split"]:
+        row = makers.get(split.input[0])
+        if row is None or row.op_type != "Concat" or readers[split.input[0]] != [split]:
+            continue
+        flat = [makers[name] for name in row.input if name in makers]
+        whole = [node for name in split.output for node in readers.get(name, [])]
+        if not len(flat) == len(whole) == len(split.output):
+            continue
+        pairs = list(zip(flat, whole, strict=True))
+        if all(_undoes(second, first, shapes) for first, second in pairs):
+            names = {second.output[0]: first.input[0] for first, second in pairs}
+            for node in graph.node:
+                node.input[:] = [names.get(name, name) for name in node.input]
+            unread = [first for first in flat if readers[first.output[0]] == [row]]
+            for node in (*unread, row, split, *whole):
+                graph.node.remove(node)
+
+
+def _undoes(
+    second: onnx.NodeProto, first: onnx.NodeProto, shapes: Mapping[str, onnx.TensorShapeProto]
+) -> bool:
+    """Whether two nodes reshape a value, and what they make of it has the shape of the value."""
+    before, after = shapes.get(first.input[0]), shapes.get(second.output[0])
+    return first.op_type == second.op_type == "Reshape" and before is not None and before == after
 
 
 def is_sixth(node: onnx.NodeProto) -> bool:
