@@ -2,7 +2,8 @@
 
 import pytest
 
-from pocketune.device.memory.estimate import arena_size, estimate_memory
+from pocketune.device.memory.estimate import estimate_memory
+from pocketune.device.memory.graphs import arena_size
 from pocketune.kit.kit import Kit
 from pocketune.reporting.memory import parts, step_memory
 

@@ -23,7 +23,7 @@ from pocketune.compiler.lower.activation import LEAST_PACKED, has_masks
 from pocketune.compiler.lower.context import ROWS_MAX_PIXELS, Context
 from pocketune.compiler.passes.schedule import order_for_memory
 from pocketune.compiler.settings import CompileSettings
-from pocketune.device.memory.estimate import NODE_BYTES
+from pocketune.device.memory.graphs import NODE_BYTES
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
 from pocketune.tasks import Task

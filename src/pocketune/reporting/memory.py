@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, NamedTuple
 
-from pocketune.device.memory.estimate import MemoryEstimate, arena_size, feature_bytes
+from pocketune.device.memory.estimate import MemoryEstimate
+from pocketune.device.memory.graphs import arena_size, feature_bytes
 from pocketune.kit.names import STEP
 
 if TYPE_CHECKING:

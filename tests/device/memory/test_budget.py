@@ -9,19 +9,16 @@ import onnx
 import pytest
 
 from pocketune.device.memory.budget import BudgetExceeded, check_budget
-from pocketune.device.memory.estimate import (
+from pocketune.device.memory.estimate import OPENING, RUNTIME, MemoryEstimate, estimate_memory
+from pocketune.device.memory.graphs import (
     ARENA_OVERHEAD,
     FEATURES_HELD,
     NODE_BYTES,
-    OPENING,
     OPENING_COPIES,
     OPENING_LARGEST,
-    RUNTIME,
     WEIGHTS_OVERHEAD,
-    MemoryEstimate,
-    estimate_memory,
-    photo_bytes,
 )
+from pocketune.device.memory.photos import photo_bytes
 from pocketune.device.memory.process import ProcessMemory
 from pocketune.device.memory.sizes import format_size, parse_pixels, parse_size
 from pocketune.device.train.optimizer import state_slots

@@ -15,24 +15,25 @@ from pocketune.data.decoding import Decoding
 from pocketune.data.headers import Header
 from pocketune.data.loader import AHEAD
 from pocketune.device.memory.estimate import (
-    ARENA_OVERHEAD,
     CLOSED,
-    FEATURES_HELD,
-    GAPS_OVERHEAD,
     OPENING,
-    OPENING_COPIES,
-    OPENING_LARGEST,
     REOPENING,
-    SCORED_STRIPS,
-    WEIGHTS_OVERHEAD,
     MemoryEstimate,
     cell_fit_bytes,
     ending_bytes,
     estimate_memory,
     estimate_prediction,
-    photo_bytes,
     with_description,
 )
+from pocketune.device.memory.graphs import (
+    ARENA_OVERHEAD,
+    FEATURES_HELD,
+    GAPS_OVERHEAD,
+    OPENING_COPIES,
+    OPENING_LARGEST,
+    WEIGHTS_OVERHEAD,
+)
+from pocketune.device.memory.photos import SCORED_STRIPS, photo_bytes
 from pocketune.device.use.known import description_bytes
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import PACKED_WEIGHTS, GraphSpec

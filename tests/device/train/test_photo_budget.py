@@ -19,7 +19,8 @@ from pocketune.device.memory.budget import (
     check_peak,
     check_prediction,
 )
-from pocketune.device.memory.estimate import decoded_bytes, estimate_memory, estimate_prediction
+from pocketune.device.memory.estimate import estimate_memory, estimate_prediction
+from pocketune.device.memory.photos import decoded_bytes
 from pocketune.device.memory.process import ProcessMemory
 from pocketune.device.train.settings import TrainSettings
 from pocketune.device.use.model import Model

@@ -1,0 +1,91 @@
+"""The memory that the runtime takes for the graphs of a kit."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from pocketune.heap import KEPT
+
+if TYPE_CHECKING:
+    from pocketune.kit.manifest import GraphSpec, Manifest, Quantization
+
+# Measured with ONNX Runtime 1.31; see `pocketune.device.memory.estimate`.
+NODE_BYTES = 4_500
+"""Bytes that the runtime holds for each node of a graph."""
+WEIGHTS_OVERHEAD = 1.2
+"""Size of a graph's weights in memory relative to the file: some are kept in two layouts."""
+OPENING_COPIES, OPENING_LARGEST = 2, 3
+"""While a graph is opened whose kernels the runtime converts to another layout: copies of all
+weights, and further copies of the largest one that is converted."""
+ARENA_OVERHEAD = 1.1
+"""Least size of the runtime's arena relative to the live tensors at the peak: it also holds what
+operators take while they run. Gaps between tensors can need more, which the compiler simulates."""
+GAPS_OVERHEAD = 1.14
+"""Size of the arena relative to the simulated one, which has only the tensors and the gaps: what
+operators take while they run moves tensors to other gaps. Arenas of 4 MB and more were 0.5 to 1.2
+times the simulated ones, those above 1.14 by 0.2 MB (benchmarks/bench_arena.py)."""
+FEATURES_HELD = 2
+"""Batches of features in memory: the heap keeps the place of the one before, if it is small."""
+
+
+def arena_size(graph: GraphSpec) -> float:
+    """Bytes of the runtime's arena for a graph."""
+    return max(ARENA_OVERHEAD * graph.memory, GAPS_OVERHEAD * graph.arena)
+
+
+def arena_sizes(manifest: Manifest, batch: int) -> dict[str, float]:
+    """Bytes of the arena for each graph, which runs on batches of so many images.
+
+    The frozen part runs a few images at a time, the other graphs a batch at a time.
+    """
+    parts = batch / manifest.batch
+    sizes = {
+        name: arena_size(graph) * (manifest.images_at_once if name == "features" else parts)
+        for name, graph in manifest.graphs.items()
+    }
+    if manifest.graphs["step"].packs:
+        sizes["step"] += manifest.graphs["step"].weights
+    return sizes
+
+
+class Held(NamedTuple):
+    """Bytes that the runtime holds for an open graph, and their peak while it is opened."""
+
+    open: int
+    opening: int
+
+
+def held(manifest: Manifest) -> dict[str, Held]:
+    """The memory for each graph; none for `features` in a kit without a frozen part."""
+    sizes = {n: _held(n, graph, manifest.quantization) for n, graph in manifest.graphs.items()}
+    return {"features": Held(0, 0), **sizes}
+
+
+def _held(name: str, graph: GraphSpec, quantization: Quantization | None) -> Held:
+    """The memory for a graph.
+
+    8-bit weights become float32 when a graph is opened, unless the graph computes with integers or
+    is executed as written.
+    """
+    integers = name == "features" and quantization is not None and quantization.activations == 8
+    growth = 4 if quantization is not None and name != "step" and not integers else 1
+    nodes = graph.nodes * NODE_BYTES
+    opened = opening = WEIGHTS_OVERHEAD * growth * graph.weights
+    if graph.largest:
+        opening = growth * (OPENING_COPIES * graph.weights + OPENING_LARGEST * graph.largest)
+    return Held(round(opened) + nodes, round(opening) + nodes)
+
+
+def opening_bytes(manifest: Manifest) -> int:
+    """Most bytes for opening the graphs that evaluate photos, one after the other."""
+    graphs = held(manifest)
+    return max(graphs["features"].opening, graphs["features"].open + graphs["predict"].opening)
+
+
+def feature_bytes(manifest: Manifest, batch: int) -> int:
+    """Bytes of the features of a batch, which the step reads, and of the one before if it stays."""
+    if manifest.features is None:
+        return 0
+    size = 4 * batch * math.prod(manifest.features)
+    return size if size >= KEPT else FEATURES_HELD * size
