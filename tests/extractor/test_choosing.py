@@ -11,7 +11,7 @@ import pytest
 from pocketune.arrays import FloatArray
 from pocketune.errors import PocketuneError
 from pocketune.extractor import kits
-from pocketune.extractor.choosing import Chooser, front_of, require_feasible
+from pocketune.extractor.choosing import Chooser, require_feasible
 from pocketune.extractor.predictor import Predictor, Values
 from pocketune.extractor.record import Finalist, Forecast
 from pocketune.extractor.settings import ExtractorSettings
@@ -85,16 +85,6 @@ def test_the_front_rises_up_to_the_budget() -> None:
     for one, other in pairwise(front):
         assert one.forecast.memory < other.forecast.memory <= budget
         assert one.predicted < other.predicted
-
-
-def test_beaten_ones_have_no_place_on_the_front() -> None:
-    some = forecast(WHERE.smallest)
-    found = [
-        Finalist(forecast=replace(some, memory=memory), predicted=predicted)
-        for memory, predicted in ((3, 0.5), (1, 0.4), (2, 0.3), (4, 0.5), (1, 0.2), (5, 0.6))
-    ]
-    front = [(each.forecast.memory, each.predicted) for each in front_of(found)]
-    assert front == [(1, 0.4), (3, 0.5), (5, 0.6)]
 
 
 def test_the_smallest_that_would_do_is_named_for_each_limit() -> None:

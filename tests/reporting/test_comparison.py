@@ -6,7 +6,7 @@ import pytest
 
 import pocketune
 from pocketune.comparison import Cell, Comparison
-from pocketune.reporting.charts.bubbles import Bubble, bubble_chart, pareto
+from pocketune.reporting.charts.bubbles import Bubble, bubble_chart
 from pocketune.reporting.comparison import comparison_page
 
 from ..device.train.test_record import RECORD
@@ -97,16 +97,11 @@ def test_the_page_needs_nothing_else(folder, whole):
     assert NASTY in " ".join(read.text)
 
 
-def test_bubbles_on_the_front_are_those_that_no_other_beats():
-    named = {"a": (60, 0.7), "b": (70, 0.6), "c": (80, 0.9), "d": (80, 0.8), "e": (90, 0.9)}
-    bubbles = [Bubble(name, peak, value, 1.0) for name, (peak, value) in named.items()]
-    assert [bubble.name for bubble in pareto(bubbles)] == ["a", "c"]
-    assert [bubble.name for bubble in pareto(bubbles, larger_is_better=False)] == ["a", "b"]
-
-
 def test_of_many_bubbles_only_the_front_is_named():
     few = [Bubble(f"x{number}", 60 + number, 0.9 - number / 100, 1.0) for number in range(5)]
     many = [*few, Bubble("y", 99, 0.1, 1.0), Bubble("z", 98, 0.1, 1.0)]
     assert all(f">x{number}<" in bubble_chart(few, metric="accuracy").svg for number in range(5))
     svg = bubble_chart(many, metric="accuracy").svg
     assert ">x0<" in svg and ">x1<" not in svg
+    losses = bubble_chart(many, metric="loss", larger_is_better=False).svg
+    assert ">x4<" in losses and ">z<" in losses and ">y<" not in losses

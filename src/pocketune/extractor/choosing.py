@@ -22,6 +22,7 @@ from pocketune.extractor.record import Finalist, Forecast
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.extractor.shapes import Tables
 from pocketune.extractor.spaces import config_of, genes_of
+from pocketune.pareto import pareto_front
 from pocketune.supernet import Space, SubnetConfig
 
 FINALISTS = 8
@@ -116,7 +117,7 @@ class Chooser:
                 if keeps(best.forecast, within):
                     found.append(best)
                     break
-        return front_of(found)
+        return pareto_front(found, lambda each: each.forecast.memory, lambda each: each.predicted)
 
     def _checked(self, settings: ExtractorSettings, start: Genes, count: int) -> Iterator[Finalist]:
         """The best of a search, each with its forecast."""
@@ -146,12 +147,3 @@ class Chooser:
 
     def _config(self, row: Genes) -> SubnetConfig:
         return config_of(self.space, self.genome, row[0])
-
-
-def front_of(found: list[Finalist]) -> list[Finalist]:
-    """Those that no other one beats in memory and predicted accuracy, by memory."""
-    front: list[Finalist] = []
-    for each in sorted(found, key=lambda each: (each.forecast.memory, -each.predicted)):
-        if not front or each.predicted > front[-1].predicted:
-            front.append(each)
-    return front

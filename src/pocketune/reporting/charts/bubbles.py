@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pocketune.device.memory.sizes import format_size
 from pocketune.files import shown
+from pocketune.pareto import pareto_front
 from pocketune.reporting.charts.style import (
     FIRST,
     INK,
@@ -52,16 +53,6 @@ class Bubble:
     spread: float = 0.0
 
 
-def pareto(bubbles: Sequence[Bubble], *, larger_is_better: bool = True) -> list[Bubble]:
-    """Those that no other is better than at the same or a smaller peak, by peak."""
-    sign = 1 if larger_is_better else -1
-    front: list[Bubble] = []
-    for bubble in sorted(bubbles, key=lambda b: (b.peak, -sign * b.value)):
-        if not front or sign * bubble.value > sign * front[-1].value:
-            front.append(bubble)
-    return front
-
-
 def bubble_chart(
     bubbles: Sequence[Bubble],
     *,
@@ -71,7 +62,8 @@ def bubble_chart(
     larger_is_better: bool = True,
 ) -> Chart:
     """Each candidate as a bubble; those on the Pareto front are connected."""
-    front = pareto(bubbles, larger_is_better=larger_is_better)
+    sign = 1 if larger_is_better else -1
+    front = pareto_front(bubbles, lambda b: b.peak, lambda b: sign * b.value)
     largest = max((bubble.flops for bubble in bubbles), default=0) or 1
     groups = list(dict.fromkeys(bubble.group for bubble in bubbles))
     with drawing(width=WIDE, height=4.4) as made:
