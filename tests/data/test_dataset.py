@@ -52,6 +52,12 @@ def test_same_seed_same_split(counts, fraction, seed):
         np.testing.assert_array_equal(one, other)
 
 
+def test_of_many_images_as_many_are_taken_evenly():
+    photos = unlabeled([f"{number}.jpg" for number in range(10)])
+    assert photos.thinned(4).names == ("0.jpg", "3.jpg", "6.jpg", "9.jpg")
+    assert photos.thinned(10) is photos
+
+
 def test_another_seed_another_split():
     labels = labels_of([50, 50])
     splits = {stratify(labels, val_fraction=0.2, seed=seed)[1].tobytes() for seed in range(10)}

@@ -13,7 +13,7 @@ from pocketune.data.names import Names
 from pocketune.files import Skipped
 from pocketune.reporting.evidence import SHOWN, Evidence, photo_sections
 from pocketune.reporting.page import Page, render
-from pocketune.reporting.photos import Collector, Predicted, spread
+from pocketune.reporting.photos import Collector, Predicted
 from pocketune.tasks import Attributes, Classification, Segmentation
 from pocketune.tasks.segmentation import Mask
 
@@ -143,14 +143,6 @@ def test_a_photo_that_is_gone_keeps_its_place():
     (photo,) = sections(made)["Mistakes"].photos
     assert photo.picture is None and photo.guess == "b (100%)"
     assert "cannot be read" in page(made)
-
-
-def test_of_many_photos_as_many_are_taken_evenly():
-    task = Classification(("a", "b"))
-    photos = dataset(task, np.arange(10) % 2)
-    chosen = spread(photos, 4)
-    assert chosen.names == tuple(f"photo {number}.jpg" for number in (0, 3, 6, 9))
-    assert spread(photos, 10) is photos
 
 
 @pytest.mark.parametrize(("read", "places"), [("aac", [0, 2, 3]), ("ba", [1, 2])])

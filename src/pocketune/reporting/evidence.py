@@ -17,7 +17,7 @@ from pocketune.reporting.charts.style import Chart
 from pocketune.reporting.confusion import confused_pairs, most_confused
 from pocketune.reporting.masks import mask_pictures
 from pocketune.reporting.page import Photo, Picture, Section
-from pocketune.reporting.photos import Predicted, predict_all, spread
+from pocketune.reporting.photos import Predicted, predict_all
 from pocketune.reporting.progress import counted
 from pocketune.reporting.prototypes import find_strays
 from pocketune.reporting.thumbnails import thumbnail
@@ -65,7 +65,7 @@ class Evidence:
     @classmethod
     def gather(cls, model: Model, splits: Splits) -> Evidence:
         """Predict the photos of both parts."""
-        chosen = [spread(part, PHOTOS) for part in (splits.train, splits.val)]
+        chosen = [part.thinned(PHOTOS) for part in (splits.train, splits.val)]
         with counted("looking at the photos", sum(map(len, chosen))) as advance:
             embed = bool(model.task.answers(splits.train.labels[:1]).size)
             training = predict_all(model, chosen[0], embed=embed, after_batch=advance)

@@ -148,10 +148,3 @@ def _embedded(engine: OnnxEngine, model: Model, batch: Batch, outputs: FloatArra
     if model.kit.manifest.embeddings is None:
         return outputs.reshape(len(outputs), -1)
     return engine.embed(batch.images)
-
-
-def spread(photos: ImageDataset, limit: int) -> ImageDataset:
-    """At most `limit` of the photos, evenly spread over them."""
-    if len(photos) <= limit:
-        return photos
-    return photos.subset(np.linspace(0, len(photos) - 1, limit).round().astype(np.int64))

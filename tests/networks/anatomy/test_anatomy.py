@@ -213,7 +213,6 @@ def test_a_block_answers_what_methods_ask(name, path, parts, hidden):
     roles = [tuple(layer and layer.role for layer in layers) for layers in block.hidden]
     assert roles == hidden
     resnet = name.startswith("resnet")
-    assert block.ends_linearly is not resnet
     assert block.is_bottleneck is (name == "resnet50")
     assert block.lacks_expansion is (path == "features.1")
     assert block.main == tuple(layer for layer in block.layers if layer.role != "downsample")

@@ -72,7 +72,6 @@ def test_the_layers_of_a_block_are_found_with_what_follows_them() -> None:
         ("project", "b.body.6", "b.body.7", None),
     ]
     assert block.residual
-    assert block.ends_linearly
     assert not block.lacks_expansion
     assert block.layer("downsample") is None
 
@@ -195,7 +194,7 @@ def test_hidden_channels_of_each_kind() -> None:
     assert thin is not None and thin.lacks_expansion
     assert roles(thin) == [(None, "depthwise", "project")]
     narrow = read_block("b", Chain(conv(4, 2), conv(2, 2, 3), conv(2, 4)))
-    assert narrow is not None and narrow.is_bottleneck and not narrow.ends_linearly
+    assert narrow is not None and narrow.is_bottleneck
     assert roles(narrow) == [("conv1", None, "conv2"), ("conv2", None, "conv3")]
 
 

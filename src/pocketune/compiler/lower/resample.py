@@ -131,9 +131,6 @@ def _borders(size: int, before: int, after: int, mode: str) -> Tensor:
     return functional.pad(torch.eye(size), (before, after), mode=mode)
 
 
-aten = torch.ops.aten
-
-
 def _attributes(kernel: list[int], stride: list[int], padding: list[int]) -> dict[str, Any]:
     pads = [padding[0], padding[-1]] * 2
     stride = stride or kernel

@@ -49,8 +49,6 @@ def _padded(node: object, program: Program) -> tuple[fx.Node | None, tuple[int, 
     return source, (top, left, bottom, right)
 
 
-aten = torch.ops.aten
-
 _SCALES = {aten.mul.Tensor, aten.mul_.Tensor}
 _SHIFTS = {aten.add.Tensor, aten.add_.Tensor}
 _VIEWS = {

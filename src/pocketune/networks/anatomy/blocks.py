@@ -113,11 +113,6 @@ class Block:
         return tuple(layer for layer in self.layers if not layer.in_shortcut)
 
     @property
-    def ends_linearly(self) -> bool:
-        """Whether no activation follows the sum with the shortcut."""
-        return self.kind in INVERTED
-
-    @property
     def is_row(self) -> bool:
         """Whether the convolutions on the main path run one after the other, and nothing else."""
         return self.kind in ROWS
