@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.sizes import format_size
 from pocketune.files import shown
@@ -65,55 +65,19 @@ def bubble_chart(
     sign = 1 if larger_is_better else -1
     front = pareto_front(bubbles, lambda b: b.peak, lambda b: sign * b.value)
     largest = max((bubble.flops for bubble in bubbles), default=0) or 1
-    groups = list(dict.fromkeys(bubble.group for bubble in bubbles))
     with drawing(width=WIDE, height=4.4) as made:
         axes = made.axes
         peaks, values = [b.peak / 1e6 for b in front], [b.value for b in front]
         axes.plot(peaks, values, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        for number, group in enumerate(groups):
-            own = [bubble for bubble in bubbles if bubble.group == group]
-            color = SERIES[number % len(SERIES)] if group else FIRST
-            axes.scatter(
-                [b.peak / 1e6 for b in own],
-                [b.value for b in own],
-                s=[max(24.0, _LARGEST * b.flops / largest) for b in own],
-                color=color, alpha=0.55, edgecolors=color, linewidths=1.2, zorder=2,
-            )  # fmt: skip
-            if group:
-                axes.plot([], [], "o", color=color, label=shown(group, 30))
-            for b in own:
-                if b.spread:
-                    axes.errorbar(b.peak / 1e6, b.value, b.spread, color=INK, linewidth=1, zorder=3)
-        behind = [bubble for bubble in bubbles if bubble not in front]
-        named = [*front, *behind] if len(bubbles) <= _NAMED else front
-        for number, bubble in enumerate(named):
-            # beside a front that rises, above at the left and below at the right are free
-            is_last = 0 < number == len(front) - 1
-            above = bubble in front and (number % 2 == 1 or is_last)
-            axes.annotate(
-                shown(bubble.name, 34), (bubble.peak / 1e6, bubble.value),
-                (-9, 9) if above else (9, -15), textcoords="offset points",
-                ha="right" if above else "left",
-                color=INK, fontweight="bold" if bubble.chosen else "normal", zorder=4,
-            )  # fmt: skip
-        for bubble in bubbles:
-            if bubble.chosen:
-                axes.plot(
-                    bubble.peak / 1e6, bubble.value, "o", markersize=9, mfc="none", mec=INK,
-                    mew=1.8, zorder=5,
-                )  # fmt: skip
+        _draw_bubbles(axes, bubbles, largest)
+        _draw_names(axes, bubbles, front)
         axes.margins(0.2, 0.18)
         if budget is not None:
-            axes.axvline(budget / 1e6, color=LIMIT, linewidth=1.6)
-            axes.annotate(
-                f"budget {format_size(budget)}", (budget / 1e6, 0), (-5, 6),
-                xycoords=("data", "axes fraction"), textcoords="offset points", ha="right",
-                color=LIMIT, fontweight="bold",
-            )  # fmt: skip
+            _draw_budget(axes, budget)
         axes.yaxis.set_major_formatter(lambda value, _: tick(value, style))
         axes.set_xlabel("peak memory of the process, MB")
         axes.set_ylabel(metric)
-        if any(groups):
+        if any(bubble.group for bubble in bubbles):
             axes.figure.legend(loc="outside upper left", ncols=6, borderaxespad=0.2)
     table = Table(
         ("candidate", metric, "peak", "GFLOPs a step"),
@@ -128,3 +92,50 @@ def bubble_chart(
         "same memory."
     )
     return Chart(f"What memory buys: {metric} over peak memory", text, made.svg, table, wide=True)
+
+
+def _draw_bubbles(axes: Any, bubbles: Sequence[Bubble], largest: float) -> None:
+    """Each group in a color of its own; the chosen bubble has a ring."""
+    groups = list(dict.fromkeys(bubble.group for bubble in bubbles))
+    for number, group in enumerate(groups):
+        own = [bubble for bubble in bubbles if bubble.group == group]
+        color = SERIES[number % len(SERIES)] if group else FIRST
+        axes.scatter(
+            [b.peak / 1e6 for b in own],
+            [b.value for b in own],
+            s=[max(24.0, _LARGEST * b.flops / largest) for b in own],
+            color=color, alpha=0.55, edgecolors=color, linewidths=1.2, zorder=2,
+        )  # fmt: skip
+        if group:
+            axes.plot([], [], "o", color=color, label=shown(group, 30))
+    for b in bubbles:
+        if b.spread:
+            axes.errorbar(b.peak / 1e6, b.value, b.spread, color=INK, linewidth=1, zorder=3)
+        if b.chosen:
+            axes.plot(
+                b.peak / 1e6, b.value, "o", markersize=9, mfc="none", mec=INK, mew=1.8, zorder=5,
+            )  # fmt: skip
+
+
+def _draw_names(axes: Any, bubbles: Sequence[Bubble], front: Sequence[Bubble]) -> None:
+    behind = [bubble for bubble in bubbles if bubble not in front]
+    named = [*front, *behind] if len(bubbles) <= _NAMED else front
+    for number, bubble in enumerate(named):
+        # beside a front that rises, above at the left and below at the right are free
+        is_last = 0 < number == len(front) - 1
+        above = bubble in front and (number % 2 == 1 or is_last)
+        axes.annotate(
+            shown(bubble.name, 34), (bubble.peak / 1e6, bubble.value),
+            (-9, 9) if above else (9, -15), textcoords="offset points",
+            ha="right" if above else "left",
+            color=INK, fontweight="bold" if bubble.chosen else "normal", zorder=4,
+        )  # fmt: skip
+
+
+def _draw_budget(axes: Any, budget: int) -> None:
+    axes.axvline(budget / 1e6, color=LIMIT, linewidth=1.6)
+    axes.annotate(
+        f"budget {format_size(budget)}", (budget / 1e6, 0), (-5, 6),
+        xycoords=("data", "axes fraction"), textcoords="offset points", ha="right",
+        color=LIMIT, fontweight="bold",
+    )  # fmt: skip
