@@ -122,13 +122,7 @@ def build_kit(
             the labels that the network needs, or the method trains norms that were folded away and
             there are no photos to restore them from.
     """
-    if classes is not None:
-        check_positive(classes=classes)
-        if photos is not None:
-            raise PocketuneError(
-                f"classes={classes} is not possible with photos, which define the classes: leave "
-                "out one of them"
-            )
+    _check_classes(classes, photos)
     progress = progress or silent
     progress("creating the network", 0.0)
     options: dict[str, Any] = {
@@ -153,15 +147,9 @@ def build_kit(
         if read is None
         else with_classes(read, count, size)
     )
-    plan = final_plan(method, float_shapes(created))
+    _restore_norms(created, method, photos, size, weights=weights, name=network)
     rounded = bool(quantized(created))
     bits = resolve_frozen_bits(created, frozen_bits, method.frozen_bits)
-    own = {name for name, _ in created.named_modules()}
-    trained = plan.batch_norms & own
-    folded = are_folded(weights) or any(is_folded(created.get_submodule(n)) for n in trained)
-    if trained and folded:
-        source = network if weights is None else weights
-        measure_norms(created, photos, size, f"{source} were folded away and {method} trains them")
     # Adapt in float32 first: the error of the kit's frozen part is measured against it. Weights
     # that were published in 8 bits are not rounded again.
     adapted = adapt(created, method, frozen_bits=8 if rounded and bits == 8 else 32)
@@ -178,14 +166,23 @@ def build_kit(
     if save_network is not None:
         if bits == 8:
             quantize_frozen(adapted)
-            if photos is not None and _bears_integers(kit):
-                observe_formats(
-                    adapted, sample_batches(adapted, photos, size=size, count=_OBSERVED)
-                )
         else:
             dequantize(adapted, quantized(adapted))
+        if bits == 8 and photos is not None and _bears_integers(kit):
+            observe_formats(adapted, sample_batches(adapted, photos, size=size, count=_OBSERVED))
         save_values(adapted, save_network)
     return kit
+
+
+def _check_classes(classes: int | None, photos: ImageDataset | None) -> None:
+    if classes is None:
+        return
+    check_positive(classes=classes)
+    if photos is not None:
+        raise PocketuneError(
+            f"classes={classes} is not possible with photos, which define the classes: leave out "
+            "one of them"
+        )
 
 
 def _is_onnx(network: str) -> bool:
@@ -229,6 +226,25 @@ def _task(
             f"with other labels, or choose one of {known}"
         )
     return kind(labeled.classes)
+
+
+def _restore_norms(
+    network: nn.Module,
+    method: Method,
+    photos: ImageDataset | None,
+    size: int,
+    *,
+    weights: str | None,
+    name: str,
+) -> None:
+    """Restore batch norms that were folded into the weights, in place, if the method trains any."""
+    plan = final_plan(method, float_shapes(network))
+    own = {name for name, _ in network.named_modules()}
+    trained = plan.batch_norms & own
+    folded = are_folded(weights) or any(is_folded(network.get_submodule(n)) for n in trained)
+    if trained and folded:
+        source = name if weights is None else weights
+        measure_norms(network, photos, size, f"{source} were folded away and {method} trains them")
 
 
 def _given(**options: float | None) -> dict[str, float]:
