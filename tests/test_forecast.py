@@ -20,7 +20,7 @@ from pocketune.methods import adapt, create_method
 from pocketune.networks.config import NetworkConfig
 from pocketune.tasks import Attributes, Classification, Segmentation, numbered
 from pocketune.weights import create_network
-from pocketune.weights.create import describe_network
+from pocketune.weights.describe import describe_network
 
 NETWORK = NetworkConfig("mobilenet_v2", classes=4, width=0.1)
 STEP: dict[str, Any] = {"size": 64, "batch": 3}

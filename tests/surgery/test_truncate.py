@@ -10,7 +10,7 @@ from pocketune.methods import LastLayer, TopBlocks, adapt, create_method
 from pocketune.networks import Normalization, about, anatomy
 from pocketune.surgery import prune, truncate
 from pocketune.weights import create_network, save_network
-from pocketune.weights.create import describe_network
+from pocketune.weights.describe import describe_network
 
 from .test_prune import small
 

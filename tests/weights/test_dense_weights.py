@@ -15,7 +15,7 @@ from pocketune.methods import TinyTL
 from pocketune.networks import Normalization, about
 from pocketune.surgery import prune
 from pocketune.weights import create_network, load_network, save_network
-from pocketune.weights.create import describe_network
+from pocketune.weights.describe import describe_network
 
 from ..networks.torchvision_dense import TorchvisionDense
 

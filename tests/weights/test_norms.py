@@ -14,7 +14,7 @@ from pocketune.layers import GroupNorm, StandardizedConv2d
 from pocketune.methods import FullFineTune, LastLayer, TinyTL, TopBlocks, adapt
 from pocketune.networks import Normalization, about, anatomy
 from pocketune.weights import create_network, load_network, save_network
-from pocketune.weights.create import describe_network
+from pocketune.weights.describe import describe_network
 from pocketune.weights.saved import HEADER
 
 from ..networks.names import EVERY_METHOD

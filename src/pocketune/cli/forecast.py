@@ -58,7 +58,7 @@ def forecast(
     with author_half("a forecast"):
         from pocketune.forecast import draft
         from pocketune.networks.registry import published_classes
-        from pocketune.weights.create import describe_network
+        from pocketune.weights.describe import describe_network
         from pocketune.weights.formats.int8 import INT8
 
     known = published_classes(named.network)

@@ -15,7 +15,8 @@ from pocketune.errors import PocketuneError
 from pocketune.files import reading
 from pocketune.networks import list_networks
 from pocketune.networks.config import PADDINGS, NetworkConfig
-from pocketune.weights.create import create_network, describe_network
+from pocketune.weights.create import create_network
+from pocketune.weights.describe import describe_network
 from pocketune.weights.formats.files import read_state
 from pocketune.weights.formats.int8 import INT8
 from pocketune.weights.saved import build, read_description

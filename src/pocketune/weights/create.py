@@ -1,7 +1,6 @@
 """Creating networks, with or without pretrained weights."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,17 +16,23 @@ from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import is_dense, make_network, with_published_options
 from pocketune.surgery.norms import use_norms
 from pocketune.surgery.truncate import truncate
-from pocketune.weights.download import download, require_published
+from pocketune.weights.describe import (
+    Weights,
+    changed_as,
+    check_first_blocks,
+    completed,
+    fetched,
+    followed,
+    has_decode_head,
+)
+from pocketune.weights.download import download
 from pocketune.weights.formats.files import load_state, read_state, unwrap
-from pocketune.weights.formats.folded import is_folded, lacks_fusion, load_folded
-from pocketune.weights.formats.int8 import INT8, has_fusion, load_int8
+from pocketune.weights.formats.folded import is_folded, load_folded
+from pocketune.weights.formats.int8 import INT8, load_int8
 from pocketune.weights.formats.module import load_module
 from pocketune.weights.formats.torchvision import from_torchvision, is_torchvision
-from pocketune.weights.hub import HUB, described_normalization, fetch, is_hub
-from pocketune.weights.published import PUBLISHED, usual_normalization
-from pocketune.weights.saved import as_it_computes, build, read_description, require_same
-
-Weights = str | PathLike[str] | nn.Module | Mapping[str, Tensor]
+from pocketune.weights.published import usual_normalization
+from pocketune.weights.saved import build, read_description
 
 
 def create_network(
@@ -118,7 +123,7 @@ def create_network(
     """
     if normalization is not None:
         check_normalization(normalization)
-    weights = _fetched(name, weights, width, padding, feature_fusion is not False, depth)
+    weights = fetched(name, weights, width, padding, feature_fusion is not False, depth)
     config = NetworkConfig(
         name,
         classes,
@@ -128,13 +133,13 @@ def create_network(
         backbone=backbone,
         head_channels=head_channels,
         output_stride=output_stride,
-        **_followed(weights, norm, standardized, depth),
+        **followed(weights, norm, standardized, depth),
         subnet=subnet,
     )
-    _check_first_blocks(name, first_blocks)
-    if weights is not None and is_dense(name) and not _has_decode_head(weights):
+    check_first_blocks(name, first_blocks)
+    if weights is not None and is_dense(name) and not has_decode_head(weights):
         return _on_backbone(with_published_options(config), weights, normalization)
-    config, recorded = _completed(config, weights, feature_fusion)
+    config, recorded = completed(config, weights, feature_fusion)
     normalization = normalization or recorded
     network = build(config)
     known = None if weights is None else _load(network, config, weights, normalization)
@@ -146,63 +151,6 @@ def create_network(
         random_decode_head=is_dense(name) and weights is None,
     )
     return network if first_blocks is None else truncate(network, first_blocks)
-
-
-def _check_first_blocks(name: str, first_blocks: int | None) -> None:
-    if first_blocks is not None and is_dense(name):
-        raise PocketuneError(
-            f"{name} classifies pixels: first_blocks is for networks that classify images"
-        )
-
-
-def _fetched(
-    name: str,
-    weights: Weights | None,
-    width: float,
-    padding: str,
-    feature_fusion: bool,
-    depth: float | None,
-) -> Weights | None:
-    """The file of weights that are on the hub; other weights as they are."""
-    published = PUBLISHED.get(name)
-    if published is not None and published.hub and weights == "imagenet":
-        options: dict[str, Any] = {"width": width, "padding": padding, "depth": depth or 1.0}
-        require_published(name, **options, feature_fusion=feature_fusion)
-        weights = HUB + published.hub
-    return fetch(weights) if is_hub(weights) else weights
-
-
-def _followed(
-    weights: Weights | None,
-    norm: str | None,
-    standardized: bool | None,
-    depth: float | None = None,
-) -> dict[str, Any]:
-    """Options of a config: those that are asked for, else those of the weights."""
-    there = None
-    if isinstance(weights, nn.Module):
-        there = as_it_computes(weights)
-    elif (file := _file(weights)) is not None and (recorded := read_description(file)):
-        there = recorded[0]
-    if norm is None:
-        norm = "batch" if there is None else there.norm
-    if standardized is None:
-        standardized = False if there is None else there.standardized
-    if depth is None:
-        depth = 1.0 if there is None else there.depth
-    return {"norm": norm, "standardized": standardized, "depth": depth}
-
-
-def _has_decode_head(weights: Weights) -> bool:
-    """Whether weights are those of a network that classifies pixels, or only of a backbone."""
-    if isinstance(weights, nn.Module):
-        weights = weights.state_dict()
-    elif not isinstance(weights, Mapping):
-        path = _file(weights)
-        if path is None or path.suffix == INT8:
-            return False
-        weights = read_state(path)
-    return any(str(name).removeprefix("module.").startswith("backbone.") for name in weights)
 
 
 def _on_backbone(
@@ -221,114 +169,11 @@ def _on_backbone(
     assert facts.config is not None
     set_about(
         network,
-        config=_changed_as(config, facts.config),
+        config=changed_as(config, facts.config),
         normalization=facts.normalization,
         random_decode_head=True,
     )
     return network
-
-
-def _changed_as(config: NetworkConfig, source: NetworkConfig) -> NetworkConfig:
-    """The config with the pruned blocks and lite residual modules of its backbone's weights."""
-    paths = {
-        path: f"backbone.{path.removeprefix('features.')}"
-        for path in (*source.hidden, *source.branches)
-    }
-    return replace(
-        config,
-        hidden={paths[path]: count for path, count in source.hidden.items()},
-        branches={paths[path]: arguments for path, arguments in source.branches.items()},
-        subnet=source.subnet,
-    )
-
-
-def describe_network(
-    name: str,
-    *,
-    weights: Weights | None = None,
-    classes: int = 1000,
-    width: float = 1.0,
-    padding: str = "symmetric",
-    backbone: str | None = None,
-    head_channels: int | None = None,
-    output_stride: int | None = None,
-    norm: str | None = None,
-    standardized: bool | None = None,
-    first_blocks: int | None = None,
-) -> NetworkConfig:
-    """The config of the network that `create_network` would build, without building it.
-
-    Args and errors are those of `create_network`; of a file, only its description is read.
-    """
-    _check_first_blocks(name, first_blocks)
-    weights = _fetched(name, weights, width, padding, True, None)
-    config = NetworkConfig(
-        name,
-        classes,
-        width,
-        padding,
-        backbone=backbone,
-        head_channels=head_channels,
-        output_stride=output_stride,
-        **_followed(weights, norm, standardized),
-    )
-    if weights is not None and is_dense(name) and not _has_decode_head(weights):
-        config = with_published_options(config)
-        alone = backbone_config(config)
-        known = _completed(alone, weights, None)[0]
-        return _changed_as(config, known)
-    config = _completed(config, weights, None)[0]
-    if first_blocks is None:
-        return config
-    network = build(config)
-    set_about(network, config=config)
-    shorter = about(truncate(network, first_blocks)).config
-    assert shorter is not None
-    return shorter
-
-
-def _completed(
-    config: NetworkConfig, weights: Weights | None, fusion: bool | None
-) -> tuple[NetworkConfig, Normalization | None]:
-    """The config with what is known of the weights' network; and its normalization."""
-    config = with_published_options(config)
-    if isinstance(weights, nn.Module) and (own := about(weights)).config is not None:
-        fusion = own.config.feature_fusion if fusion is None else fusion
-        first = own.config.first_blocks
-        return replace(config, feature_fusion=fusion, first_blocks=first), own.normalization
-    file = _file(weights)
-    recorded = None if file is None else read_description(file)
-    if fusion is None:
-        fusion = recorded[0].feature_fusion if recorded else file is None or _has_fusion(file)
-    config = replace(config, feature_fusion=fusion)
-    if file is None or recorded is None:
-        return config, None if file is None else described_normalization(file)
-    there, normalization = recorded
-    require_same(config, there, file)
-    hidden = config.hidden or there.hidden
-    subnet = config.subnet or there.subnet
-    config = replace(
-        config,
-        hidden=hidden,
-        branches=there.branches,
-        subnet=subnet,
-        first_blocks=there.first_blocks,
-    )
-    return config, normalization
-
-
-def _has_fusion(file: Path) -> bool:
-    return has_fusion(file) if file.suffix == INT8 else not lacks_fusion(file)
-
-
-def _file(weights: Weights | None) -> Path | None:
-    if weights is None or isinstance(weights, (nn.Module, Mapping)) or weights == "imagenet":
-        return None
-    if not isinstance(weights, (str, PathLike)):
-        raise PocketuneError(
-            f"weights={weights!r} must be 'imagenet', a file, a state dict or a model"
-        )
-    return Path(weights)
 
 
 def _load(

@@ -1,0 +1,196 @@
+"""The description of a network, completed from its weights."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from pocketune.errors import PocketuneError
+from pocketune.networks.about import Normalization, about, set_about
+from pocketune.networks.architectures.dense import backbone_config
+from pocketune.networks.config import NetworkConfig
+from pocketune.networks.registry import is_dense, with_published_options
+from pocketune.surgery.truncate import truncate
+from pocketune.weights.download import require_published
+from pocketune.weights.formats.files import read_state
+from pocketune.weights.formats.folded import lacks_fusion
+from pocketune.weights.formats.int8 import INT8, has_fusion
+from pocketune.weights.hub import HUB, described_normalization, fetch, is_hub
+from pocketune.weights.published import PUBLISHED
+from pocketune.weights.saved import as_it_computes, build, read_description, require_same
+
+Weights = str | PathLike[str] | nn.Module | Mapping[str, Tensor]
+
+
+def describe_network(
+    name: str,
+    *,
+    weights: Weights | None = None,
+    classes: int = 1000,
+    width: float = 1.0,
+    padding: str = "symmetric",
+    backbone: str | None = None,
+    head_channels: int | None = None,
+    output_stride: int | None = None,
+    norm: str | None = None,
+    standardized: bool | None = None,
+    first_blocks: int | None = None,
+) -> NetworkConfig:
+    """The config of the network that `create_network` would build, without loading weights.
+
+    Args and errors are those of `create_network`.
+    """
+    check_first_blocks(name, first_blocks)
+    weights = fetched(name, weights, width, padding, True, None)
+    config = NetworkConfig(
+        name,
+        classes,
+        width,
+        padding,
+        backbone=backbone,
+        head_channels=head_channels,
+        output_stride=output_stride,
+        **followed(weights, norm, standardized),
+    )
+    if weights is not None and is_dense(name) and not has_decode_head(weights):
+        config = with_published_options(config)
+        alone = backbone_config(config)
+        known = completed(alone, weights, None)[0]
+        return changed_as(config, known)
+    config = completed(config, weights, None)[0]
+    if first_blocks is None:
+        return config
+    network = build(config)
+    set_about(network, config=config)
+    shorter = about(truncate(network, first_blocks)).config
+    assert shorter is not None
+    return shorter
+
+
+def check_first_blocks(name: str, first_blocks: int | None) -> None:
+    """Check that a network can be cut off after some blocks.
+
+    Raises:
+        PocketuneError: It classifies pixels.
+    """
+    if first_blocks is not None and is_dense(name):
+        raise PocketuneError(
+            f"{name} classifies pixels: first_blocks is for networks that classify images"
+        )
+
+
+def fetched(
+    name: str,
+    weights: Weights | None,
+    width: float,
+    padding: str,
+    feature_fusion: bool,
+    depth: float | None,
+) -> Weights | None:
+    """The file of weights that are on the hub; other weights as they are.
+
+    Raises:
+        PocketuneError: No weights were published for these options, or the hub has no such file.
+    """
+    published = PUBLISHED.get(name)
+    if published is not None and published.hub and weights == "imagenet":
+        options: dict[str, Any] = {"width": width, "padding": padding, "depth": depth or 1.0}
+        require_published(name, **options, feature_fusion=feature_fusion)
+        weights = HUB + published.hub
+    return fetch(weights) if is_hub(weights) else weights
+
+
+def followed(
+    weights: Weights | None,
+    norm: str | None,
+    standardized: bool | None,
+    depth: float | None = None,
+) -> dict[str, Any]:
+    """Options of a config: those that are asked for, else those of the weights."""
+    there = None
+    if isinstance(weights, nn.Module):
+        there = as_it_computes(weights)
+    elif (file := _file(weights)) is not None and (recorded := read_description(file)):
+        there = recorded[0]
+    if norm is None:
+        norm = "batch" if there is None else there.norm
+    if standardized is None:
+        standardized = False if there is None else there.standardized
+    if depth is None:
+        depth = 1.0 if there is None else there.depth
+    return {"norm": norm, "standardized": standardized, "depth": depth}
+
+
+def completed(
+    config: NetworkConfig, weights: Weights | None, fusion: bool | None
+) -> tuple[NetworkConfig, Normalization | None]:
+    """The config with what is known of the weights' network; and its normalization.
+
+    Raises:
+        PocketuneError: A file describes another network.
+    """
+    config = with_published_options(config)
+    if isinstance(weights, nn.Module) and (own := about(weights)).config is not None:
+        fusion = own.config.feature_fusion if fusion is None else fusion
+        first = own.config.first_blocks
+        return replace(config, feature_fusion=fusion, first_blocks=first), own.normalization
+    file = _file(weights)
+    recorded = None if file is None else read_description(file)
+    if fusion is None:
+        fusion = recorded[0].feature_fusion if recorded else file is None or _has_fusion(file)
+    config = replace(config, feature_fusion=fusion)
+    if file is None or recorded is None:
+        return config, None if file is None else described_normalization(file)
+    there, normalization = recorded
+    require_same(config, there, file)
+    config = replace(
+        config,
+        hidden=config.hidden or there.hidden,
+        branches=there.branches,
+        subnet=config.subnet or there.subnet,
+        first_blocks=there.first_blocks,
+    )
+    return config, normalization
+
+
+def changed_as(config: NetworkConfig, source: NetworkConfig) -> NetworkConfig:
+    """The config with the pruned blocks and lite residual modules of its backbone's weights."""
+    paths = {
+        path: f"backbone.{path.removeprefix('features.')}"
+        for path in (*source.hidden, *source.branches)
+    }
+    return replace(
+        config,
+        hidden={paths[path]: count for path, count in source.hidden.items()},
+        branches={paths[path]: arguments for path, arguments in source.branches.items()},
+        subnet=source.subnet,
+    )
+
+
+def has_decode_head(weights: Weights) -> bool:
+    """Whether weights are those of a network that classifies pixels, or only of a backbone."""
+    if isinstance(weights, nn.Module):
+        weights = weights.state_dict()
+    elif not isinstance(weights, Mapping):
+        path = _file(weights)
+        if path is None or path.suffix == INT8:
+            return False
+        weights = read_state(path)
+    return any(str(name).removeprefix("module.").startswith("backbone.") for name in weights)
+
+
+def _has_fusion(file: Path) -> bool:
+    return has_fusion(file) if file.suffix == INT8 else not lacks_fusion(file)
+
+
+def _file(weights: Weights | None) -> Path | None:
+    if weights is None or isinstance(weights, (nn.Module, Mapping)) or weights == "imagenet":
+        return None
+    if not isinstance(weights, (str, PathLike)):
+        raise PocketuneError(
+            f"weights={weights!r} must be 'imagenet', a file, a state dict or a model"
+        )
+    return Path(weights)
