@@ -13,7 +13,8 @@ from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_floa
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.compiler.progress import Progress, silent
 from pocketune.compiler.quantize.calibration import Calibration
-from pocketune.compiler.quantize.search import quantize_features, run_features
+from pocketune.compiler.quantize.error import run_features
+from pocketune.compiler.quantize.search import quantize_features
 from pocketune.compiler.quantize.static import OPERATORS
 from pocketune.deployment.agreement import Agreement, agreement
 from pocketune.deployment.photos import CALIBRATED, COMPARED, photos_for, sampled_images

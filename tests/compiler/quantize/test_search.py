@@ -14,12 +14,8 @@ from pocketune.compiler import Calibration, compile
 from pocketune.compiler.passes.liveness import fused
 from pocketune.compiler.passes.schedule import order_for_memory
 from pocketune.compiler.quantize import search as quantize
-from pocketune.compiler.quantize.search import (
-    Judge,
-    quantize_features,
-    relative_error,
-    run_features,
-)
+from pocketune.compiler.quantize.error import Judge, relative_error, run_features
+from pocketune.compiler.quantize.search import quantize_features
 from pocketune.compiler.quantize.static import (
     MinMax,
     Percentile,

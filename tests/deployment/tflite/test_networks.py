@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
 
 from pocketune import LastLayer, TopBlocks, adapt, compile, create_network
-from pocketune.compiler.quantize.search import relative_error
+from pocketune.compiler.quantize.error import relative_error
 from pocketune.deployment.plain import plain_model
 from pocketune.deployment.tflite.export import run_tflite
 from pocketune.deployment.tflite.prepare import prepared_model

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.compiler.progress import Progress, silent
 from pocketune.compiler.quantize.calibration import Calibration
-from pocketune.compiler.quantize.search import quantize_features, relative_error, run_features
+from pocketune.compiler.quantize.error import relative_error, run_features
+from pocketune.compiler.quantize.search import quantize_features
 from pocketune.deployment.agreement import agreement
 from pocketune.deployment.photos import CALIBRATED, COMPARED, photos_for, sampled_images
 from pocketune.deployment.plain import plain_model
