@@ -90,6 +90,14 @@ def test_steps_that_are_timed_change_nothing(photos: ImageDataset, tmp_path: Pat
     assert all(torch.equal(before[name], value) for name, value in made.state_dict().items())
 
 
+def test_fewer_steps_than_are_timed_are_all_made(
+    photos: ImageDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adaptation, "TIMED", 6)
+    timed, _ = adapting(photos, tmp_path / "timed.safetensors")
+    assert timed.fitting(1e-9) == timed.whole == 6
+
+
 def test_a_damaged_state_is_named(photos: ImageDataset, tmp_path: Path) -> None:
     path = tmp_path / "adapted.safetensors"
     path.write_bytes(b"nothing")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from shutil import copytree
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -140,6 +142,18 @@ def test_a_search_that_is_killed_in_each_phase_ends_as_if_it_had_not_been(
         with pytest.raises(KeyboardInterrupt):
             search("killed", Kill(phase, number), budget=BUDGET)
     assert measured(search("killed", budget=BUDGET)) == measured(whole)
+
+
+def test_a_search_that_is_killed_in_the_pilot_plans_with_all_of_its_seconds(
+    search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(monotonic=count().__next__)  # a second each time that it is read
+    monkeypatch.setattr(search_module, "time", clock)
+    for number in (3, 2):
+        with pytest.raises(KeyboardInterrupt):
+            search("kit", Kill("measuring", number), pairs=100, time="40s")
+    record = Record.read(tmp_path / "kit.search" / RECORD)
+    assert 20 < (record.planned or 0) <= 0.8 * 40
 
 
 def test_the_record_has_everything_that_was_measured(

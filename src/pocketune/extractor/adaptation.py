@@ -110,7 +110,12 @@ class Adaptation:
             self._fit_classifier()
 
     def fitting(self, seconds: float) -> int:
-        """The number of steps that there is time for, all of them at most."""
+        """The number of steps that there is time for, all of them at most.
+
+        So few steps that timing them would take as long are not timed.
+        """
+        if self.whole <= TIMED:
+            return self.whole
         before = {name: value.clone() for name, value in self._supernet.state_dict().items()}
         steps = self._steps(self.whole)
         next(steps)  # opens the photos

@@ -108,9 +108,8 @@ class Search:
         known = {pair.config for pair in self.journal.record.pairs}
         if self.journal.record.planned is None:
             sample = ordered(self.space, configs[:PILOT])
-            began = time.monotonic()
             self._measure([config for config in sample if config not in known], len(configs))
-            each = (time.monotonic() - began) / PILOT
+            each = self.journal.record.seconds["measurement"] / len(self.journal.record.pairs)
             left = self._left("measurement")
             planned = len(configs) if left is None else min(len(configs), int(left / each))
             self.journal.write(planned=max(planned, min(20, len(configs))))
