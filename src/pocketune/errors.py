@@ -155,7 +155,11 @@ def real_number(value: object) -> float | None:
 
 @contextlib.contextmanager
 def author_half(purpose: str) -> Iterator[None]:
-    """Explain how to install the author half if an import in the context fails without it."""
+    """Explain how to install the author half if an import in the context fails without it.
+
+    Raises:
+        PocketuneError: PyTorch or ONNX is missing.
+    """
     try:
         yield
     except ModuleNotFoundError as error:

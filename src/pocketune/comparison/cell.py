@@ -11,7 +11,7 @@ from pocketune.device.train.record import RunRecord
 from pocketune.errors import PocketuneError
 from pocketune.files import regular, replacing
 from pocketune.schema import parse_object, read_object
-from pocketune.tasks import Score
+from pocketune.tasks import Score, Task
 
 Part = Literal["test", "validation"]
 
@@ -54,7 +54,7 @@ class Cell:
     record: RunRecord | None = None
     error: str | None = None
 
-    def finished(self, value: float, images: int, task: Any, record: RunRecord) -> Cell:
+    def finished(self, value: float, images: int, task: Task, record: RunRecord) -> Cell:
         """The cell with the result of its run."""
         return replace(
             self,

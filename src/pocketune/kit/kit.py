@@ -111,7 +111,7 @@ class Kit:
 
         Raises:
             KitError: The file is damaged, its tensors are not those of the manifest, or a value is
-            not finite.
+                not finite.
         """
         where = f"{PARAMETERS} of the kit {self.path}"
         with reading(self.path, PARAMETERS):
@@ -215,7 +215,11 @@ def checked_state(
 def check_state(
     values: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], where: str
 ) -> None:
-    """Check what `checked_state` checks, without copies."""
+    """Check what `checked_state` checks, without copies.
+
+    Raises:
+        KitError: As `checked_state`.
+    """
     for name, shape in shapes.items():
         if name not in values:
             raise KitError(f"{where} lacks the tensor {name}")

@@ -142,7 +142,11 @@ def run_file(path: Path, name: str) -> Source | None:
 
 @contextlib.contextmanager
 def reading(path: Path, name: str | None = None) -> Iterator[None]:
-    """Turn any error while a file of a kit is read into a `KitError`."""
+    """Turn any error while a file of a kit is read into a `KitError`.
+
+    Raises:
+        KitError: The file is missing, damaged or cannot be read.
+    """
     where = f"{name} of the kit {path}" if name else f"the kit {path}"
     with files.reading(where, *_DAMAGE, remedy="copy the kit again", raises=KitError):
         try:

@@ -122,7 +122,11 @@ class NetworkConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "NetworkConfig":
-        """The inverse of `to_dict`; unknown keys are an error."""
+        """The inverse of `to_dict`.
+
+        Raises:
+            PocketuneError: A key is unknown, the name is missing, or a value is invalid.
+        """
         unknown = sorted(set(values) - set(cls.__dataclass_fields__))
         if unknown or "name" not in values:
             wrong = f"unknown {', '.join(unknown)}" if unknown else "no name"

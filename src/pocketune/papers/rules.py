@@ -41,7 +41,11 @@ _ALIASES: dict[type[nn.Module], type[nn.Module]] = {}
 
 
 def counts_as(layer: type[nn.Module], other: type[nn.Module]) -> None:
-    """Let every convention treat `layer` as `other`, unless it has a rule for `layer` itself."""
+    """Let every convention treat `layer` as `other`, unless it has a rule for `layer` itself.
+
+    Raises:
+        ValueError: The layer counts as another already.
+    """
     if layer in _ALIASES:
         raise ValueError(f"{layer.__name__} counts as {_ALIASES[layer].__name__} already")
     _ALIASES[layer] = other

@@ -83,7 +83,11 @@ def embedding(kit: Kit) -> Embed:
 
 
 def first_embeddings(kit: Kit, photos: ImageDataset) -> FloatArray:
-    """Embeddings (N, D) of a few photos."""
+    """Embeddings (N, D) of a few photos.
+
+    Raises:
+        PocketuneError: None of the photos can be decoded.
+    """
     batch = next(iter(sample(photos, size=kit.manifest.size, count=kit.manifest.batch)), None)
     if batch is None:
         raise PocketuneError("none of the photos can be decoded")

@@ -56,7 +56,11 @@ class SubnetConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "SubnetConfig":
-        """The inverse of `to_dict`; unknown and missing keys are an error."""
+        """The inverse of `to_dict`.
+
+        Raises:
+            PocketuneError: A key is unknown or missing, or a value is invalid.
+        """
         wanted = set(cls.__dataclass_fields__)
         needed = {"depths", "kernels", "expansions"}
         if not isinstance(values, Mapping) or set(values) - wanted or needed - set(values):

@@ -308,7 +308,11 @@ class Space:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Space":
-        """The inverse of `to_dict`; unknown keys are an error."""
+        """The inverse of `to_dict`.
+
+        Raises:
+            PocketuneError: A key is unknown, or a value is invalid.
+        """
         if not isinstance(values, Mapping) or set(values) - set(cls.__dataclass_fields__):
             raise PocketuneError(f"the description of a space is not understood: {values!r}")
         return cls(**values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -243,7 +243,7 @@ class Segmentation(Task):
         found = _compared(outputs, labels)
         return np.array([each.confusion.trace() / max(1, each.pixels) for each in found])
 
-    def step_score(self, loss: float, metrics: Any, images: int) -> Score:
+    def step_score(self, loss: float, metrics: Mapping[str, float], images: int) -> Score:
         """The share of the pixels of training steps that were predicted correctly."""
         correct, pixels = (metrics[name] for name in self.step_metrics)
         return Score("accuracy", share(correct, pixels), loss)

@@ -68,7 +68,11 @@ class Context:
     # ---- reading the traced graph
 
     def lower(self, node: fx.Node) -> None:
-        """Lower one node whose inputs have been lowered."""
+        """Lower one node whose inputs have been lowered.
+
+        Raises:
+            PocketuneError: Its operator has no rule, or the rule refuses its arguments.
+        """
         if node.target is operator.getitem:
             source, index = node.args
             self.values[node] = self.values[source][index]  # type: ignore[index]

@@ -88,7 +88,11 @@ def geometry(
     groups: int,
     pads: tuple[int, int, int, int] | None = None,
 ) -> Geometry:
-    """Read the arguments of `aten.convolution`; `pads` includes a padding folded into it."""
+    """Read the arguments of `aten.convolution`; `pads` includes a padding folded into it.
+
+    Raises:
+        PocketuneError: The convolution is not of two dimensions.
+    """
     if len(w.shape) != 4:
         raise PocketuneError("only convolutions of two dimensions can be compiled")
     vertical, horizontal = _pair(padding)

@@ -11,7 +11,11 @@ from pocketune.kit.kit import Kit
 
 
 def check_patience(photos: Photos, settings: TrainSettings) -> None:
-    """Refuse `patience` without steps or without validation photos."""
+    """Refuse `patience` without steps or without validation photos.
+
+    Raises:
+        PocketuneError: The run makes no steps, or has no validation photos.
+    """
     if settings.patience and settings.epochs == 0:
         raise PocketuneError(
             f"patience={settings.patience} has no effect with epochs=0, which makes no steps: "
@@ -25,7 +29,11 @@ def check_patience(photos: Photos, settings: TrainSettings) -> None:
 
 
 def check_balance(photos: Photos, settings: TrainSettings, kit: Kit) -> None:
-    """Refuse `balance` where no bias holds the frequencies of exclusive classes."""
+    """Refuse `balance` where no bias holds the frequencies of exclusive classes.
+
+    Raises:
+        PocketuneError: The task or the kit has no such bias.
+    """
     if not settings.balance:
         return
     what = ""
@@ -40,7 +48,11 @@ def check_balance(photos: Photos, settings: TrainSettings, kit: Kit) -> None:
 
 
 def check_rates(kit: Kit, settings: TrainSettings) -> None:
-    """Refuse a rate of parameters that the kit does not train."""
+    """Refuse a rate of parameters that the kit does not train.
+
+    Raises:
+        PocketuneError: The kit trains no such parameters.
+    """
     kinds = {kind_of(spec) for spec in kit.manifest.parameters}
     method = kit.manifest.method_name
     for kind, what, others in (

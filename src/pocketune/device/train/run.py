@@ -150,17 +150,7 @@ def train(
     found = Photos.open(photos, settings, opened, after_mask=_masks_shown(shown), most=most)
     check_patience(found, settings)
     check_balance(found, settings, opened)
-    if head_alone(found.splits, settings, opened.manifest):
-        settings = replace(settings, epochs=0)
-    if settings.decode_lr is None and opened.is_run:  # its decode head is no longer random
-        rate = settings.peak_rates(found.training.batch).main
-        settings = replace(settings, decode_lr=rate)
-    settings = settings.resolved(
-        images=found.training.batch,
-        steps_per_epoch=len(found.training),
-        validation=len(found.splits.val),
-        imbalance=found.imbalance if is_linear(opened.manifest) else 1.0,
-    )
+    settings = _resolved(settings, found, opened)
     reclaim()
     memory = check_budget(
         opened,
@@ -243,6 +233,21 @@ def resume(
         with feature_cache(resumed, shown.note) as cache:
             state = restored_state(checkpoint, kit, factory, found.task)
             return _finish(resumed, state, shown, cache)
+
+
+def _resolved(settings: TrainSettings, found: Photos, kit: Kit) -> TrainSettings:
+    """The settings with what follows from the photos and the kit in place of None."""
+    if head_alone(found.splits, settings, kit.manifest):
+        settings = replace(settings, epochs=0)
+    if settings.decode_lr is None and kit.is_run:  # its decode head is no longer random
+        rate = settings.peak_rates(found.training.batch).main
+        settings = replace(settings, decode_lr=rate)
+    return settings.resolved(
+        images=found.training.batch,
+        steps_per_epoch=len(found.training),
+        validation=len(found.splits.val),
+        imbalance=found.imbalance if is_linear(kit.manifest) else 1.0,
+    )
 
 
 def _limited(whole: Run, run: Run) -> str:

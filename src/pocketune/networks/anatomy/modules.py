@@ -54,7 +54,7 @@ def is_convolution(module: nn.Module) -> TypeGuard[nn.Conv2d]:
 
 
 def weighs(module: nn.Module) -> bool:
-    """A linear layer or a two-dimensional convolution."""
+    """Whether a module is a linear layer or a two-dimensional convolution."""
     return isinstance(module, nn.Linear) or is_convolution(module)
 
 

@@ -93,7 +93,11 @@ class Subnet:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Subnet":
-        """The inverse of `to_dict`; unknown keys are an error."""
+        """The inverse of `to_dict`.
+
+        Raises:
+            PocketuneError: A key is unknown, or a value is invalid.
+        """
         if not isinstance(values, Mapping) or set(values) - set(cls.__dataclass_fields__):
             known = ", ".join(cls.__dataclass_fields__)
             raise PocketuneError(f"subnet={values!r} is not understood: its keys are {known}")
