@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray
+from pocketune.compiler.quantize.error import relative_error
 
 Predict = Callable[[NDArray[np.uint8]], FloatArray]
 """Images (N, S, S, 3) to logits (N, ...)."""
@@ -48,6 +49,5 @@ def agreement(
     """
     truth, found = original(images), other(images)
     answers, others = (each > 0 if several else each.argmax(axis=1) for each in (truth, found))
-    norm = float(np.linalg.norm(truth.astype(np.float64)))
-    off = float(np.linalg.norm(found.astype(np.float64) - truth))
-    return Agreement(len(images), float((answers == others).mean()), off / norm if norm else off)
+    same = float((answers == others).mean())
+    return Agreement(len(images), same, relative_error(found, truth))

@@ -18,8 +18,10 @@ def plain_model(model: onnx.ModelProto) -> onnx.ModelProto:
     constants become sums first. Weights in 8 bits become float32 unless their layer computes with
     integers.
     """
-    _dequantize_weights(model)
-    folded = _folded(model)
+    written = onnx.ModelProto()
+    written.CopyFrom(model)
+    _dequantize_weights(written)
+    folded = _folded(written)
     _sums_of_differences(folded)
     result = _folded(folded)
     _drop_unread_outputs(result)

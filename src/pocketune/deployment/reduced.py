@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 
-from pocketune.arrays import FloatArray, StrPath
+from pocketune.arrays import StrPath
 from pocketune.compiler.progress import Progress, silent
-from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.compiler.quantize.error import run_features
 from pocketune.compiler.quantize.search import quantize_features
 from pocketune.compiler.quantize.static import OPERATORS
-from pocketune.deployment.agreement import Agreement, agreement
-from pocketune.deployment.photos import CALIBRATED, COMPARED, photos_for, sampled_images
+from pocketune.deployment.original import Original
 from pocketune.deployment.plain import plain_model
-from pocketune.deployment.result import Reduced, require_agreement, write_export
-from pocketune.device.use.export import export, refuse_to_overwrite
-from pocketune.device.use.model import Model, as_model
+from pocketune.deployment.result import Reduced, write_export
+from pocketune.device.use.model import Model
 from pocketune.errors import check_choice
 from pocketune.kit.manifest import Quantization
 
@@ -60,59 +54,25 @@ def export_reduced(
             file cannot be written; or the result is off by more than `BOUND`.
     """
     check_choice(PRECISIONS, precision=precision)
-    model, out = as_model(model), Path(out)
-    refuse_to_overwrite(model.kit.path, out)
-    progress = progress or silent
-    progress("reading the photos", 0.0)
-    train, held_out = photos_for(model, photos, needed=precision == "int8")
-    size = model.manifest.size
-    with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
-        original = onnx.load(export(model, Path(folder) / "float.onnx"))
-    float_size = original.ByteSize()
+    out, progress = Path(out), progress or silent
+    original = Original.open(model, out, photos, progress, calibrated=precision == "int8")
+    plain = plain_model(original.graph)
     quantization: Quantization | None = None
     progress(f"converting to {precision}", 0.1)
     if precision == "int8":
-        assert train is not None
-        calibration = Calibration(sampled_images(train, size, CALIBRATED, least=2))
         result, quantization = quantize_features(
-            plain_model(original),
-            calibration,
-            original,
+            plain,
+            original.calibration(),
+            original.graph,
             output="logits",
             operators=INTEGER_OPERATORS,
         )
     else:
-        result = convert_float_to_float16(
-            plain_model(original), keep_io_types=True, op_block_list=IN_FLOAT32
-        )
-    _keep_facts(original, result)
-    measured = None
-    if held_out is not None:
-        progress("comparing the predictions", 0.7)
-        images = sampled_images(held_out, size, COMPARED, least=1)
-        measured = _compare(images, original, result, several=model.task.activation == "sigmoid")
-        require_agreement(measured, model.kit.path, precision)
-    return write_export(
-        out,
-        result.SerializeToString(),
-        measured,
-        quantization,
-        float_size=float_size,
-        on_training=measured is not None and held_out is train,
-    )
-
-
-def _compare(
-    images: NDArray[np.uint8],
-    original: onnx.ModelProto,
-    reduced: onnx.ModelProto,
-    *,
-    several: bool,
-) -> Agreement:
-    def of(model: onnx.ModelProto) -> FloatArray:
-        return run_features(model, images, "logits")
-
-    return agreement(images, lambda _: of(original), lambda _: of(reduced), several=several)
+        result = convert_float_to_float16(plain, keep_io_types=True, op_block_list=IN_FLOAT32)
+    _keep_facts(original.graph, result)
+    measured = original.agreement(lambda images: run_features(result, images, "logits"), progress)
+    content: bytes = result.SerializeToString()
+    return write_export(out, content, original, measured, precision, quantization)
 
 
 def _keep_facts(original: onnx.ModelProto, result: onnx.ModelProto) -> None:

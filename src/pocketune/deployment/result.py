@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pocketune.deployment.agreement import Agreement
+from pocketune.deployment.original import Original
 from pocketune.errors import PocketuneError
 from pocketune.files import replacing, writing
 from pocketune.kit.manifest import Quantization
@@ -39,38 +40,34 @@ class Reduced:
     float_layers: int = 0
 
 
-def require_agreement(measured: Agreement, kit: Path, precision: str) -> None:
-    """Check that the exported model predicts nearly what the run does.
-
-    Raises:
-        PocketuneError: The logits are off by more than `BOUND` of their norm.
-    """
-    if not measured.error <= BOUND:
-        raise PocketuneError(
-            f"{kit} cannot be exported as {precision}: the logits would be off by "
-            f"{measured.error:.1%} of their norm, more than {BOUND:.0%}; export it in float32"
-        )
-
-
 def write_export(
     out: Path,
     content: bytes,
+    original: Original,
     measured: Agreement | None,
+    precision: str,
     quantization: Quantization | None,
-    *,
-    float_size: int,
-    on_training: bool,
 ) -> Reduced:
-    """Write or replace the file; see `Reduced`.
+    """Write or replace the file, if it predicts nearly what the model does; see `Reduced`.
 
     Raises:
-        PocketuneError: It cannot be written.
+        PocketuneError: The logits are off by more than `BOUND` of their norm, or the file cannot be
+            written.
     """
+    if measured is not None and not measured.error <= BOUND:
+        raise PocketuneError(
+            f"{original.model.kit.path} cannot be exported as {precision}: the logits would be off "
+            f"by {measured.error:.1%} of their norm, more than {BOUND:.0%}; export it in float32"
+        )
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as file:
         file.write_bytes(content)
-    if quantization is None:
-        return Reduced(out, float_size, measured, on_training)
-    layers, float_layers = quantization.layers, quantization.float_layers
-    return Reduced(out, float_size, measured, on_training, layers, float_layers)
+    return Reduced(
+        out,
+        original.graph.ByteSize(),
+        measured,
+        original.compares_on_training,
+        layers=0 if quantization is None else quantization.layers,
+        float_layers=0 if quantization is None else quantization.float_layers,
+    )

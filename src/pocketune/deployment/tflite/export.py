@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,24 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.compiler.progress import Progress, silent
-from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.compiler.quantize.error import relative_error, run_features
 from pocketune.compiler.quantize.search import quantize_features
-from pocketune.deployment.agreement import agreement
-from pocketune.deployment.photos import CALIBRATED, COMPARED, photos_for, sampled_images
+from pocketune.deployment.original import Original
 from pocketune.deployment.plain import plain_model
 from pocketune.deployment.reduced import INTEGER_OPERATORS
-from pocketune.deployment.result import Reduced, require_agreement, write_export
+from pocketune.deployment.result import Reduced, write_export
 from pocketune.deployment.tflite.flatbuffer import schema_classes
 from pocketune.deployment.tflite.operators import Translator
 from pocketune.deployment.tflite.prepare import prepared_model
-from pocketune.device.use.export import export, refuse_to_overwrite
-from pocketune.device.use.model import Model, as_model
+from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError, check_choice
 from pocketune.kit.manifest import Quantization
 
@@ -76,46 +71,26 @@ def export_tflite(
     """
     check_choice(PRECISIONS, precision=precision)
     schema_classes()
-    model, out = as_model(model), Path(out)
-    refuse_to_overwrite(model.kit.path, out)
-    progress = progress or silent
-    progress("reading the photos", 0.0)
-    train, held_out = photos_for(model, photos, needed=precision == "int8")
-    size = model.manifest.size
-    with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
-        original = onnx.load(export(model, Path(folder) / "float.onnx"))
-    float_size = original.ByteSize()
-    plain = prepared_model(plain_model(original))
+    out, progress = Path(out), progress or silent
+    original = Original.open(model, out, photos, progress, calibrated=precision == "int8")
+    plain = prepared_model(plain_model(original.graph))
     quantization: Quantization | None = None
     Translator(plain).translate()  # refuses an operator before the minutes of quantization
     progress(f"converting to {precision}", 0.1)
     if precision == "int8":
-        assert train is not None
-        calibration = Calibration(sampled_images(train, size, CALIBRATED, least=2))
         plain, quantization = quantize_features(
-            plain, calibration, original, output="logits", operators=IN_INTEGERS
+            plain,
+            original.calibration(),
+            original.graph,
+            output="logits",
+            operators=IN_INTEGERS,
         )
     content = Translator(plain).translate()
     if precision == "float32":
-        _check(model.kit.path, content, original, size)
-    measured = None
-    if held_out is not None:
-        progress("comparing the predictions", 0.7)
-        measured = agreement(
-            sampled_images(held_out, size, COMPARED, least=1),
-            lambda images: run_features(original, images, "logits"),
-            lambda images: run_tflite(content, images),
-            several=model.task.activation == "sigmoid",
-        )
-        require_agreement(measured, model.kit.path, precision)
-    return write_export(
-        out,
-        content + _labels(model.classes),
-        measured,
-        quantization,
-        float_size=float_size,
-        on_training=measured is not None and held_out is train,
-    )
+        _check(original, content)
+    measured = original.agreement(lambda images: run_tflite(content, images), progress)
+    content += _labels(original.model.classes)
+    return write_export(out, content, original, measured, precision, quantization)
 
 
 def run_tflite(content: bytes, images: NDArray[np.uint8]) -> FloatArray:
@@ -154,13 +129,15 @@ def _without_log() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _check(path: Path, content: bytes, original: onnx.ModelProto, size: int) -> None:
+def _check(original: Original, content: bytes) -> None:
+    size = original.model.manifest.size
     images = np.random.default_rng(0).integers(0, 256, (3, size, size, 3), dtype=np.uint8)
-    error = relative_error(run_tflite(content, images), run_features(original, images, "logits"))
+    truth = run_features(original.graph, images, "logits")
+    error = relative_error(run_tflite(content, images), truth)
     if not error <= TOLERANCE:
         raise PocketuneError(
-            f"{path} cannot be exported for TensorFlow Lite: the logits differ by {error:.1e} of "
-            f"their norm, more than {TOLERANCE:.0e}"
+            f"{original.model.kit.path} cannot be exported for TensorFlow Lite: the logits differ "
+            f"by {error:.1e} of their norm, more than {TOLERANCE:.0e}"
         )
 
 
