@@ -259,7 +259,7 @@ def cached(
 ) -> T:
     """A value from a file in the cache folder; without one that can be read, made and kept there.
 
-    A cache that cannot be written is no error.
+    A cache that cannot be written is not an error.
 
     Args:
         name: The file, relative to the cache folder.

@@ -111,7 +111,7 @@ def graph_spec(
 def _largest_copied(graph: onnx.GraphProto) -> int:
     """Bytes of the largest constant that is copied to another layout when a graph is opened.
 
-    The runtime leaves the kernels of convolutions as they are if the bias is no constant, as a
+    The runtime leaves the kernels of convolutions as they are if the bias is not a constant, as a
     trained one. The result is 0 if nearly all constants are such kernels.
     """
     sizes = {tensor.name: tensor.ByteSize() for tensor in graph.initializer}

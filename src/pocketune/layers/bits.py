@@ -95,8 +95,8 @@ def mask_gradient(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tens
         channels_last: The order of the bits, and the memory format of the result.
 
     Returns:
-        A new tensor like `gradient`. It is no view, so that what a layer returns may be changed in
-        place.
+        A new tensor like `gradient`. It is not a view, so that what a layer returns may be changed
+        in place.
     """
     flat = flat_elements(gradient, channels_last)
     order = torch.channels_last if channels_last else torch.contiguous_format

@@ -97,7 +97,7 @@ class PrunedConv2d(Conv2d):
 
     def estimate_for(self, norm: PrunedBatchNorm2d) -> None:
         """Let the norm that reads the output select by its estimate."""
-        self._readers = (norm,)  # a tuple, so that it is no part of this module
+        self._readers = (norm,)  # a tuple, so that it is not a part of this module
 
     def forward(self, input: Tensor) -> Tensor:
         """(N, in, H, W) or (in, H, W) -> the same with `out_channels`, and the output's size."""

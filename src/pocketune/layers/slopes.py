@@ -83,7 +83,7 @@ def check_bits(bits: int) -> None:
     """Check a number of bits.
 
     Raises:
-        PocketuneError: It is none of `BITS`.
+        PocketuneError: It is not one of `BITS`.
     """
     if isinstance(bits, bool) or bits not in BITS:
         raise PocketuneError(f"bits={bits!r} must be 1, 2, 4 or 8")

@@ -22,7 +22,7 @@ def register_method(name: str) -> Callable[[M], M]:
     earlier one.
 
     Raises:
-        PocketuneError: Another method has the name, or it is no word in lower case.
+        PocketuneError: Another method has the name, or it is not a word in lower case.
     """
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise PocketuneError(

@@ -45,10 +45,10 @@ class RepNet(Method):
 
     A module is attached to each block that changes the number of channels or the size of the maps,
     or that follows a layer which does, except a first block without an expansion, and to the last
-    block. In MobileNetV2 these are
-    blocks 2, 4, 7, 11, 14 and 17, as published; ProxylessNAS-Mobile and MobileNetV3-Large match
-    their published layouts, too. In networks of bottleneck blocks, modules have a quarter of the
-    channels, and the one that reads the image is attached to the stem, as published for ResNet-50.
+    block. In MobileNetV2 these are blocks 2, 4, 7, 11, 14 and 17, as published;
+    ProxylessNAS-Mobile and MobileNetV3-Large match their published layouts, too. In networks of
+    bottleneck blocks, modules have a quarter of the channels, and the one that reads the image is
+    attached to the stem, as published for ResNet-50.
 
     Attributes:
         bias: Also train every bias of the network, including those of norms: the paper's choice

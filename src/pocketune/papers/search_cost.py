@@ -44,7 +44,7 @@ def phase_macs(
 ) -> PhaseMacs:
     """The paper's formulas, where a random sub-network costs the mean of smallest and largest.
 
-    That is 15 % more than the mean of uniformly drawn ones, so it is no estimate of time.
+    That is 15 % more than the mean of uniformly drawn ones, so it is not an estimate of time.
 
     Args:
         smallest: Of the smallest sub-network.

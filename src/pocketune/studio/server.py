@@ -102,7 +102,7 @@ class StudioServer(ThreadingHTTPServer):
         return f"pocketune-{self.server_port}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: a browser that closes a connection is no error."""
+        """Say nothing: a browser that closes a connection is not an error."""
 
 
 class _Handler(BaseHTTPRequestHandler):

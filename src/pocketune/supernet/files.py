@@ -26,7 +26,7 @@ def save_supernet(supernet: Supernet, path: str | PathLike[str]) -> None:
     """Write a supernet: its values, its space and the normalization of its images.
 
     Raises:
-        PocketuneError: It is no supernet, or the file cannot be written or does not end in
+        PocketuneError: It is not a supernet, or the file cannot be written or does not end in
             `.safetensors`.
     """
     check_type(Supernet, supernet=supernet)

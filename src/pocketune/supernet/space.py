@@ -173,7 +173,7 @@ class Space:
         """A sub-network whose choices are drawn uniformly and independently of each other.
 
         Raises:
-            PocketuneError: `rng` is no generator of NumPy.
+            PocketuneError: `rng` is not a generator of NumPy.
         """
         check_type(np.random.Generator, rng=rng)
 
@@ -225,7 +225,7 @@ class Space:
         """Raise if the space does not have this sub-network.
 
         Raises:
-            PocketuneError: Naming the choice that it does not have, or it is no SubnetConfig.
+            PocketuneError: Naming the choice that it does not have, or it is not a SubnetConfig.
         """
         check_type(SubnetConfig, config=config)
         if config.size not in self.sizes:

@@ -92,7 +92,7 @@ class Supernet(nn.Module):
         """A sub-network whose choices are drawn uniformly and independently of each other.
 
         Raises:
-            PocketuneError: `rng` is no generator of NumPy.
+            PocketuneError: `rng` is not a generator of NumPy.
         """
         return self.space.sample(rng)
 

@@ -39,11 +39,11 @@ def weights_of(t: Translator, name: str, order: Sequence[int], *, integers: bool
     return Weights(values.transpose(order), spread)
 
 
-def bias_of(t: Translator, node: onnx.NodeProto, place: int, count: int) -> FloatArray:
-    """The bias of a layer, or zeros."""
-    if len(node.input) <= place or not node.input[place]:
+def bias_of(t: Translator, node: onnx.NodeProto, count: int) -> FloatArray:
+    """The bias of a Conv or a Gemm, or zeros."""
+    if len(node.input) < 3 or not node.input[2]:
         return np.zeros(count, np.float32)
-    bias: FloatArray = t.array(node.input[place]).astype(np.float32).reshape(-1)
+    bias: FloatArray = t.array(node.input[2]).astype(np.float32).reshape(-1)
     return np.broadcast_to(bias, count)
 
 

@@ -150,8 +150,8 @@ def _cross_entropy(logits: Exact, classes: NDArray[np.uint8]) -> Exact:
 def cell_channels(manifest: Manifest, *, trained: bool) -> int | None:
     """Channels of the maps that the classifier of a kit for masks reads.
 
-    None if it is not computed from the photos: it is no 1x1 convolution with a bias, or steps will
-    change the decode head below it, whose values are random.
+    None if it is not computed from the photos: it is not a 1x1 convolution with a bias, or steps
+    will change the decode head below it, whose values are random.
 
     Args:
         manifest: Of the kit.

@@ -51,7 +51,7 @@ class Counters:
         trained: The best score of an epoch, as epochs are compared; the start does not count.
         stale: Epochs since this score.
         metrics_bytes: Length of metrics.jsonl.
-        finished: Why the run has ended: `steps` or `patience`; None while it is running.
+        finished: Why the run has ended: `steps`, `patience` or `time`; None while it is running.
     """
 
     step: int = 0

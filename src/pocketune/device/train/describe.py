@@ -84,7 +84,7 @@ def describe_known(run: Run, state: TrainState, progress: Progress) -> None:
         known.save(run.folder, run.identity.kit, state.counters.best_step)
 
 
-class _TooSlow(Exception):  # noqa: N818 - it is no error
+class _TooSlow(Exception):  # noqa: N818 - it is not an error
     """The limit of time leaves too little for the photos."""
 
 

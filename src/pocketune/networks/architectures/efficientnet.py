@@ -20,6 +20,9 @@ from pocketune.networks.architectures.parts import (
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import register_network
 
+FUSION = 1280
+"""Channels of the last convolution at width 1."""
+
 
 class Row(NamedTuple):
     """One row of the papers' tables; a fused block has one dense convolution for two."""
@@ -98,9 +101,9 @@ class MBConv(nn.Module):
 
 
 def _efficientnet(
-    config: NetworkConfig, table: tuple[Row, ...], *, stem: int, fused: int, norm: Norm
+    config: NetworkConfig, table: tuple[Row, ...], *, stem: int, norm: Norm
 ) -> nn.Module:
-    """`stem` and `fused` are the channels of the first and the last convolution at width 1."""
+    """`stem` is the number of channels of the first convolution at width 1."""
     reach = OutputStride(config.output_stride)
     reach(2)
     layer = partial(ConvNormActivation, norm=norm, activation=nn.SiLU, padding=config.padding)
@@ -126,7 +129,7 @@ def _efficientnet(
             inputs, stride, full_stride = outputs, 1, 1
         features.append(nn.Sequential(*blocks))
     if config.feature_fusion:
-        outputs = make_divisible(fused * config.width)
+        outputs = make_divisible(FUSION * config.width)
         features.append(layer(inputs, outputs))
         inputs = outputs
     classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(inputs, config.classes))
@@ -136,10 +139,10 @@ def _efficientnet(
 @register_network("efficientnet_b0", has_depth=True)
 def efficientnet_b0(config: NetworkConfig) -> nn.Module:
     """EfficientNet-B0 at any width and depth."""
-    return _efficientnet(config, B0, stem=32, fused=1280, norm=nn.BatchNorm2d)
+    return _efficientnet(config, B0, stem=32, norm=nn.BatchNorm2d)
 
 
 @register_network("efficientnet_v2_s", has_depth=True)
 def efficientnet_v2_s(config: NetworkConfig) -> nn.Module:
     """EfficientNetV2-S at any width and depth."""
-    return _efficientnet(config, V2_S, stem=24, fused=1280, norm=partial(nn.BatchNorm2d, eps=1e-3))
+    return _efficientnet(config, V2_S, stem=24, norm=partial(nn.BatchNorm2d, eps=1e-3))

@@ -46,7 +46,7 @@ def conv(t: Translator, node: onnx.NodeProto) -> None:
         "dilationWFactor": dilations[1],
         "fusedActivationFunction": ACTIVATIONS.index(result.activation),
     }
-    bias = bias_of(t, node, 2, shape[0])
+    bias = bias_of(t, node, shape[0])
     depthwise = groups == channels and groups > 1
     if depthwise:
         kernel = Weights(kernel.values.transpose(3, 1, 2, 0), kernel.scale)
@@ -97,7 +97,7 @@ def _linear(t: Translator, node: onnx.NodeProto, *, transposed: bool) -> None:
     x = t.plain(t.as_for(x, result))
     order = (0, 1) if transposed else (1, 0)
     kernel = weights_of(t, node.input[1], order, integers=result.scales is not None)
-    bias = bias_of(t, node, 2, len(kernel.values))
+    bias = bias_of(t, node, len(kernel.values))
     weights, sums = layer_tensors(t, node, x.tensor, kernel, bias, 0)
     shape = t.shape(node.output[0])
     t.emit(
