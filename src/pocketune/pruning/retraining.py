@@ -4,7 +4,7 @@ Lightning Fabric runs the same loop on one CPU or on several GPUs. It is an opti
 `pip install "pocketune[retrain]"`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pocketune.data import ImageDataset, Loader, training_images
 from pocketune.device.train.progress import Progress
@@ -85,70 +85,83 @@ def retrain(
         "photos": hash_photos(photos),
         "teacher": hash_values(teacher),
     }
-    optimizer = sgd(objective.model, recipe.peak_lr, recipe.weight_decay)
-    kept = EpochCheckpoint(out.with_suffix(".progress.safetensors"), network, optimizer, identity)
-    loader = Loader(
-        own_part(photos, fabric),
-        size=recipe.size,
-        batch=recipe.batch,
-        train=True,
-        seed=recipe.seed,
-    )
-    fabric.to_device(network)  # all of it, even if only a part is trained
-    model, wrapped = fabric.setup(objective.model, optimizer)
-    first = kept.resume()
-    if objective.teacher is not None:
-        fabric.to_device(objective.teacher.eval().requires_grad_(False))
-    schedule = CosineSchedule(recipe.peak_lr, recipe.epochs * len(loader))
-    losses: list[float] = []
-    display = StepDisplay(
-        recipe.epochs * len(loader),
-        first * len(loader),
-        progress if fabric.is_global_zero else None,
-    )
+    training = _Training(network, photos, out, recipe, objective, identity, fabric)
     with torch.random.fork_rng(gpus(fabric)):
-        for epoch in range(first, recipe.epochs):
-            # for dropout: an epoch draws the same masks in a resumed run
-            torch.manual_seed(hash((recipe.seed, epoch, fabric.global_rank)))
-            batches = device_batches(network, loader, epoch, fabric)
-            rates = (schedule(epoch * len(loader) + step) for step in range(len(loader)))
-            last = f"  loss {losses[-1]:.3f}" if losses else ""
-            done = partial(display.step, f"epoch {epoch + 1}/{recipe.epochs}{last}")
-            with_rates = zip(rates, batches, strict=True)
-            total = _train_epoch(model, wrapped, objective, with_rates, fabric, done)
-            losses.append(total / len(loader))
-            if fabric.is_global_zero:
-                kept.save(epoch + 1)
-                save_network(network, out)
-            fabric.barrier()
-    display.close()
-    if fabric.is_global_zero:
-        if not losses:  # stopped between the last epoch and its file
-            save_network(network, out)
-        kept.path.unlink(missing_ok=True)
-    return losses
+        return training.run(progress)
 
 
-def _train_epoch(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    objective: Predictions | Blocks,
-    batches: Iterable[tuple[float, tuple[Tensor, Tensor]]],
-    fabric: Any,
-    done: Callable[[], None],
-) -> float:
-    """One step for each batch, which comes with its learning rate; the sum of their losses."""
-    model.train()
-    total = 0.0
-    for rate, (images, labels) in batches:
-        set_rate(optimizer, rate)
-        loss = objective.loss(model(images), images, labels)
-        optimizer.zero_grad()
-        fabric.backward(loss)
-        optimizer.step()
-        total += float(loss.detach())
-        done()
-    return total
+class _Training:
+    """A run: what stays the same over its epochs."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        photos: ImageDataset,
+        out: Path,
+        recipe: Recipe,
+        objective: Predictions | Blocks,
+        identity: dict[str, Any],
+        fabric: Any,
+    ) -> None:
+        self.network, self.out, self.recipe = network, out, recipe
+        self.objective, self.fabric = objective, fabric
+        optimizer = sgd(objective.model, recipe.peak_lr, recipe.weight_decay)
+        path = out.with_suffix(".progress.safetensors")
+        self.progress = EpochCheckpoint(path, network, optimizer, identity)
+        self.loader = Loader(
+            own_part(photos, fabric),
+            size=recipe.size,
+            batch=recipe.batch,
+            train=True,
+            seed=recipe.seed,
+        )
+        fabric.to_device(network)  # all of it, even if only a part is trained
+        self.model, self.optimizer = fabric.setup(objective.model, optimizer)
+        self.schedule = CosineSchedule(recipe.peak_lr, recipe.epochs * len(self.loader))
+
+    def run(self, shown: Progress | None) -> list[float]:
+        """All epochs, or those that a stopped run has left."""
+        epochs, steps = self.recipe.epochs, len(self.loader)
+        first, losses = self.progress.resume(), list[float]()
+        if self.objective.teacher is not None:
+            self.fabric.to_device(self.objective.teacher.eval().requires_grad_(False))
+        display = StepDisplay(
+            epochs * steps, first * steps, shown if self.fabric.is_global_zero else None
+        )
+        for epoch in range(first, epochs):
+            words = f"epoch {epoch + 1}/{epochs}"
+            words += f"  loss {losses[-1]:.3f}" if losses else ""
+            losses.append(self._epoch(epoch, partial(display.step, words)))
+            self._save(epoch + 1)
+        display.close()
+        if self.fabric.is_global_zero:
+            if not losses:  # stopped between the last epoch and its file
+                save_network(self.network, self.out)
+            self.progress.path.unlink(missing_ok=True)
+        return losses
+
+    def _epoch(self, epoch: int, advance: Callable[[], None]) -> float:
+        """The mean loss of an epoch."""
+        # for dropout: an epoch draws the same masks in a resumed run
+        torch.manual_seed(hash((self.recipe.seed, epoch, self.fabric.global_rank)))
+        self.model.train()
+        count, total = len(self.loader), 0.0
+        batches = device_batches(self.network, self.loader, epoch, self.fabric)
+        for step, (images, labels) in enumerate(batches):
+            set_rate(self.optimizer, self.schedule(epoch * count + step))
+            loss = self.objective.loss(self.model(images), images, labels)
+            self.optimizer.zero_grad()
+            self.fabric.backward(loss)
+            self.optimizer.step()
+            total += float(loss.detach())
+            advance()
+        return total / count
+
+    def _save(self, epochs: int) -> None:
+        if self.fabric.is_global_zero:
+            self.progress.save(epochs)
+            save_network(self.network, self.out)
+        self.fabric.barrier()
 
 
 def _require_trainable(network: nn.Module) -> None:
