@@ -113,7 +113,8 @@ class KitArgument:
     "pocketune kit build mobilenet_v2 --weights imagenet --out mobilenet.zip",
     "pocketune kit build mcunet_5fps --weights mcunet.safetensors \\",
     "    --method bias --size 160 --photos photos/ --out flowers.zip",
-    "pocketune kit build model.onnx --method mobiletl --photos photos/ --out mine.zip",
+    "pocketune kit build model.onnx --method mobiletl --photos photos/ \\",
+    "    --out mine.zip",
 )
 def build(
     named: KitNetwork,

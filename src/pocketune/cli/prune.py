@@ -64,7 +64,8 @@ class TargetMethod:
 
 
 @command(
-    "pocketune prune mobilenet_v2 --weights imagenet --photos photos/ --out pruned.safetensors",
+    "pocketune prune mobilenet_v2 --weights imagenet --photos photos/ \\",
+    "    --out pruned.safetensors",
     "pocketune train photos/ --network mobilenet_v2 --weights pruned.safetensors \\",
     "    --method repnet",
 )

@@ -119,10 +119,11 @@ class EngineOptions:
     "pocketune train photos/",
     "pocketune train photos/ --budget 96MB --time 10m",
     "pocketune train photos.zip --kit flowers.zip --budget 96MB --out runs/flowers",
-    "pocketune train photos/ --network mobilenet_v2 --weights imagenet --method blocks",
+    "pocketune train photos/ --network mobilenet_v2 --weights imagenet \\",
+    "    --method blocks",
     "pocketune train attributes.csv --network mobilenet_v2 --weights imagenet",
-    "pocketune train camvid.zip --network deeplabv3 --backbone mobilenet_v2 --weights imagenet \\",
-    "    --ignore void --class-weights balanced",
+    "pocketune train camvid.zip --network deeplabv3 --backbone mobilenet_v2 \\",
+    "    --weights imagenet --ignore void --class-weights balanced",
     "pocketune train --resume runs/flowers",
 )
 def train(

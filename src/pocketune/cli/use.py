@@ -130,8 +130,10 @@ class EvaluateOptions:
 
 @command(
     "pocketune predict runs/flowers new.jpg holiday/",
-    "pocketune predict runs/flowers holiday/ --json | jq -r 'select(.error | not) | .image'",
-    "pocketune predict --kit blocks --delta flowers.safetensors --delta birds.safetensors new.jpg",
+    "pocketune predict runs/flowers holiday/ --json \\",
+    "    | jq -r 'select(.error | not) | .image'",
+    "pocketune predict --kit blocks --delta flowers.safetensors \\",
+    "    --delta birds.safetensors new.jpg",
     "pocketune predict runs/streets holiday/ --out masks --window slide",
 )
 def predict(
