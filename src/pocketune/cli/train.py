@@ -223,7 +223,6 @@ def _engines(chosen: EngineOptions, network: Source | None = None) -> EngineFact
 
 
 def _print_result(result: TrainResult) -> None:
-    from pocketune.device.memory.process import process_memory
     from pocketune.device.memory.sizes import format_size
 
     with suppress(OSError):  # the run has succeeded even if nobody reads this
@@ -231,7 +230,7 @@ def _print_result(result: TrainResult) -> None:
         if result.reason == "time" and not result.steps:
             print(_NO_STEP)
         print_skipped(result.skipped)
-        print(f"peak memory {format_size(max(result.peak_memory, process_memory().peak))}")
+        print(f"peak memory {format_size(result.peak_memory)}")
         print(f"saved in {result.run}", flush=True)
     print_error(f"try: pocketune predict {shlex.quote(str(result.run))} PHOTO")
 

@@ -9,8 +9,11 @@ import pytest
 from PIL import Image
 
 from pocketune.device.engine.base import Gradients
+from pocketune.device.memory.process import ProcessMemory
+from pocketune.device.train import run as run_module
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.progress import Silent
+from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import resume
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
@@ -150,6 +153,12 @@ def test_photos_that_moved(stopped: Path, tmp_path: Path) -> None:
     result = resume(stopped, tmp_path / "moved", engine=SoftmaxEngine, progress=Silent())
     assert result.steps == 18
     assert Checkpoint.load(stopped / LAST).photos == str(tmp_path / "moved")
+
+
+def test_the_peak_is_that_of_all_processes(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "process_memory", lambda: ProcessMemory(1, 1))
+    result = resume(stopped, engine=SoftmaxEngine, progress=Silent())
+    assert result.peak_memory == RunRecord.read(stopped).peak_memory > 1
 
 
 def test_full_disk(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
