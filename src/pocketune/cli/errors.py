@@ -43,6 +43,8 @@ REMEDIES = {
     "save delta": "make one with: pocketune delta save {run} --out FILE",
     "delta file": "give a file that pocketune delta save has written",
     "new folder": "choose another folder with --out",
+    "calibrate": "give more photos to calibrate it on with --photos, or export it with --float32 "
+    "or, for ONNX, --fp16",
     "train further": "train it further with --kit {run}",
     "resume": "resume with: pocketune train --resume {run}",
 }
