@@ -130,6 +130,7 @@ def build(
     """Compile a network's training step into a kit, for devices without PyTorch."""
     from pocketune.data import MaskOptions, load_splits
 
+    reading.check_photos(options.photos)
     wait_asleep()
     dataset, masks = None, MaskOptions(**asdict(reading))
     if options.photos is not None:
