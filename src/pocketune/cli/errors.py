@@ -28,6 +28,7 @@ _NO_THREAD = "can't start new thread", "pthread_create failed"
 
 REMEDIES = {
     "add method": "add it to another, as in --method blocks+signed",
+    "classes": "to learn classes, train a kit for them, such as the bundled blocks",
     "other task": "these photos have labels of another kind than the kit learns, and the bundled "
     "kits are for classes: build a kit for them with pocketune train PHOTOS --network mobilenet_v2 "
     '--weights imagenet, which needs: pip install "pocketune[author]"',

@@ -217,7 +217,7 @@ def _of_folders(tasks: Sequence[type[Task]], where: str) -> type[Task]:
     raise PocketuneError(
         f"{where} gives each image a class by its folder, but {wanted} are needed: give a CSV of "
         f"{tasks[0].table}",
-        remedy=Remedy("other task", "use a kit for these labels"),
+        remedy=Remedy("classes", "use a kit for classes"),
     )
 
 
