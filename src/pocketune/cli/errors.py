@@ -9,6 +9,7 @@ import shlex
 import sys
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pocketune.cli.options import shown_name
@@ -65,7 +66,9 @@ def message_of(error: PocketuneError) -> str:
     return message
 
 
-def name_options(error: PocketuneError, options: Iterable[OptionField]) -> None:
+def name_options(
+    error: PocketuneError, options: Sequence[OptionField], given: Iterable[object]
+) -> None:
     """Name options in the message of an error as they are typed, in place.
 
     A name of several words is always that of an option. One of a single word is, before an equals
@@ -74,17 +77,28 @@ def name_options(error: PocketuneError, options: Iterable[OptionField]) -> None:
     Args:
         error: The error of the library, which names Python's arguments.
         options: The options of the command that failed.
+        given: Their values. A path among them, such as `lr=0.1`, stays as it is.
     """
+    paths = [str(Path(each)) for each in given if isinstance(each, (str, Path))]
+    kept = "|".join(re.escape(path) for path in paths if _named(path, options) != path)
+    pieces = re.split(f"({kept})", error.message) if kept else [error.message]
+    pieces[::2] = [_named(piece, options) for piece in pieces[::2]]
+    error.message = "".join(pieces)
+
+
+def _named(text: str, options: Iterable[OptionField]) -> str:
+    """A text with its options as they are typed."""
     for each in options:
-        shown, name = shown_name(each), rf"(?<![\w/.-]){each.name}"
+        shown, name = shown_name(each), rf"(?<![\w/.'-]){each.name}"
         value = r"=(?:'([^']*)'|([^\s,:;]+))"
-        error.message = re.sub(name + value, partial(_typed, shown), error.message)
+        text = re.sub(name + value, partial(_typed, shown), text)
         rest = (
             r"(?![\w/.-])"
             if "_" in each.name
             else r"(?= (?:must|has no effect|needs|and \S+ must) )"
         )
-        error.message = re.sub(name + rest, shown, error.message)
+        text = re.sub(name + rest, shown, text)
+    return text
 
 
 def _typed(shown: str, found: re.Match[str]) -> str:
