@@ -10,8 +10,10 @@ from PIL import Image
 
 from pocketune.device.engine.base import Gradients
 from pocketune.device.memory.process import ProcessMemory
+from pocketune.device.train import limit as limit_module
 from pocketune.device.train import run as run_module
 from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.device.train.limit import Pace
 from pocketune.device.train.progress import Silent
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import resume
@@ -43,6 +45,20 @@ def test_resumed_runs_end_with_the_same_bits(
     one = Checkpoint.load(tmp_path / "run" / LAST)
     assert one.settings.checkpoint_every == 2
     assert_same_end(tmp_path / "run", whole.run)
+
+
+def test_a_run_that_its_limit_of_time_shortened_says_so(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: Gradients) -> Gradients:
+        raise StopError
+
+    monkeypatch.setattr(limit_module, "_measure", lambda *_: Pace(0.1, 1000.0, opening=0.0))
+    with pytest.raises(StopError):
+        run(engine=failing("gradients", 2, stop), checkpoint_every=1, seconds=10_000)
+    result = resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
+    assert result.steps < 18
+    assert (result.reason, RunRecord.read(tmp_path / "run").reason) == ("time", "time")
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(run: Run, tmp_path: Path) -> None:

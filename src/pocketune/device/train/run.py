@@ -239,7 +239,15 @@ def resume(
             decoding=found.splits.decoding,
         )
         memory = _whole(memory, settings, found, kit)
-        resumed = Run(folder, settings, found, checkpoint.identity, memory.total, began)
+        resumed = Run(
+            folder,
+            settings,
+            found,
+            checkpoint.identity,
+            memory.total,
+            began,
+            shortened=checkpoint.shortened,
+        )
         with feature_cache(resumed, shown.note) as cache:
             state = restored_state(checkpoint, kit, factory, found.task)
             return _finish(resumed, state, shown, cache)
