@@ -196,9 +196,9 @@ def test_the_classifiers_rate_is_chosen_after_the_others(photos: Path, tmp_path:
     result = compare(grid(photos, **values), tmp_path, show=lines.append)
     tried = [line.split("seed")[0] for line in lines if line.startswith("rates")]
     assert tried == [
-        "rates  colors, last, last with lr 0.001, ",  # its classifier is all that it trains
-        "rates  colors, blocks, blocks with lr 0.001, ",
-        "rates  colors, blocks, blocks with lr 0.001, head_lr 0.0001, ",
+        "rates  colors, last with lr 0.001, ",  # its classifier is all that it trains
+        "rates  colors, blocks with lr 0.001, ",
+        "rates  colors, blocks with lr 0.001, head_lr 0.0001, ",
     ]
     last, blocks = (cell.record.settings for cell in result.cells)
     assert (last["lr"], blocks["lr"], blocks["head_lr"]) == (1e-3, 1e-3, 1e-4)

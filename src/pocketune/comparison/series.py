@@ -78,7 +78,9 @@ class Series:
         settings = {**self.settings, **choice, "val_fraction": TUNING_FRACTION}
         cell, settings = self._planned(settings, TUNING_SEED, "validation")
         shown = ", ".join(f"{name} {rate:g}" for name, rate in choice.items())
-        return Planned(replace(cell, method=f"{self.method_name} with {shown}"), settings)
+        tried = f"{self.method_name} with {shown}"
+        model = tried if cell.model == cell.method else cell.model  # named once
+        return Planned(replace(cell, model=model, method=tried), settings)
 
     def _planned(self, settings: dict[str, Any], seed: int, part: Part) -> Planned:
         own = {"seed": seed}
