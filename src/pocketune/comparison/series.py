@@ -103,8 +103,8 @@ def all_series(grid: Grid) -> list[Series]:
     """The series of a grid, in the order of its tables.
 
     Raises:
-        PocketuneError: Photos, weights or a kit cannot be found, or rates are to be chosen on a set
-            without test photos.
+        PocketuneError: Photos, weights or a kit cannot be found, a run is named in place of a kit,
+            or rates are to be chosen on a set without test photos.
     """
     models: list[tuple[Network | KitChoice, MethodChoice | None]] = [
         *product(grid.networks, grid.methods),
@@ -156,6 +156,11 @@ def _origin(
 
     if isinstance(model, KitChoice):
         kit = Kit.open(model.kit)
+        if kit.is_run:
+            raise PocketuneError(
+                f"{model.kit} is a run, which may have learned the photos that are to score it: "
+                "name a kit"
+            )
         return kit.manifest.method_name, [kit.identity]
     assert method is not None
     split = settings.get("val_fraction")
