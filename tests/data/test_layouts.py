@@ -106,6 +106,7 @@ def test_the_parts_that_are_in_use() -> None:
     [
         ("labels.csv", True),
         ("LABELS.CSV", True),
+        ("labels.tsv", True),
         ("a/list_attr_celeba.txt", True),
         ("my_list_attr_celeba.txt", False),
         ("labels.txt", False),

@@ -69,7 +69,7 @@ def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
         return _annotated([path.name], FolderSource(path.parent), tasks, test, shown(str(path)))
     if not path.is_dir() and not is_archive(path):
         raise PocketuneError(
-            f"{shown(str(path))} is neither a folder nor a .csv, .json or .zip file"
+            f"{shown(str(path))} is neither a folder nor a .csv, .tsv, .json or .zip file"
         )
     source = _source(path)
     names, where = source.names(), shown(str(path))

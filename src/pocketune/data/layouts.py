@@ -147,8 +147,8 @@ class _Columns(NamedTuple):
 
 
 def is_table(name: str) -> bool:
-    """Whether `read_table` can read a file: a CSV, or CelebA's list of attributes."""
-    return name.lower().endswith(".csv") or posixpath.basename(name) == CELEBA
+    """Whether `read_table` can read a file: a CSV or TSV, or CelebA's list of attributes."""
+    return name.lower().endswith((".csv", ".tsv")) or posixpath.basename(name) == CELEBA
 
 
 def is_annotations(name: str) -> bool:
