@@ -41,7 +41,7 @@ REMEDIES = {
     "{run}",
     "finished run exists": "choose another folder with --out, or train it further with --kit {run} "
     "--out NEW",
-    "photos moved": "give their new location, as PHOTOS or with --photos",
+    "photos moved": "give their new location as PHOTOS, or to export and report with --photos",
     "save delta": "make one with: pocketune delta save {run} --out FILE",
     "delta file": "give a file that pocketune delta save has written",
     "new folder": "choose another folder with --out",
