@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pocketune.deployment.agreement import Agreement
 from pocketune.deployment.original import Original
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import replacing, writing
 from pocketune.kit.manifest import Quantization
 
@@ -54,11 +54,8 @@ def write_export(
         PocketuneError: The logits are off by more than `BOUND` of their norm, or the file cannot be
             written.
     """
-    if measured is not None and not measured.error <= BOUND:
-        raise PocketuneError(
-            f"{original.model.kit.path} cannot be exported as {precision}: the logits would be off "
-            f"by {measured.error:.1%} of their norm, more than {BOUND:.0%}; export it in float32"
-        )
+    if measured is not None:
+        _require_agreement(measured, original.model.kit.path, precision)
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as file:
@@ -71,3 +68,16 @@ def write_export(
         layers=0 if quantization is None else quantization.layers,
         float_layers=0 if quantization is None else quantization.float_layers,
     )
+
+
+def _require_agreement(measured: Agreement, kit: Path, precision: str) -> None:
+    if measured.error <= BOUND:
+        return
+    message = (
+        f"{kit} cannot be exported as {precision}: the logits would be off by "
+        f"{measured.error:.1%} of their norm, more than {BOUND:.0%}"
+    )
+    if precision != "int8":
+        raise PocketuneError(f"{message}; export it in float32")
+    remedy = Remedy("calibrate", "give more photos to calibrate it on, or export it in float32")
+    raise PocketuneError(message, remedy=remedy)
