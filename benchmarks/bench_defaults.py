@@ -26,7 +26,7 @@ from pocketune.device.train import TrainSettings
 from pocketune.device.train.defaults import DRAWS
 from pocketune.kit import Kit
 from pocketune.methods import compose_method
-from pretrained import NETWORKS, weights_file
+from pretrained import kept_kit
 from report import keep, kept, table, write
 from trials import Trials, Views
 
@@ -112,12 +112,8 @@ class Bench:
     def _kit(self, photos: str, method: str) -> Path:
         folder = SETS[photos][0]
         kit = self._scratch / "kits" / f"{folder} {method}"
-        if not kit.exists():
-            weights = weights_file(self._data, NETWORK)
-            NETWORKS[NETWORK].kit(
-                kit, compose_method(*METHODS[method]), weights, self._folder(folder)
-            )
-        return kit
+        chosen = compose_method(*METHODS[method])
+        return kept_kit(kit, chosen, self._data, NETWORK, self._folder(folder))
 
 
 def tuned(cell: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from bench_accuracy import METHODS
 from data import parse, unpack
 from pocketune.device.train import TrainSettings
 from pocketune.methods import compose_method
-from pretrained import NETWORKS, weights_file
+from pretrained import kept_kit
 from report import keep, kept, table, write
 from trials import Trials, Views
 
@@ -68,12 +68,8 @@ class Bench:
 
     def _kit(self, photos: str, method: str) -> Path:
         kit = self._scratch / "kits" / f"{photos} {method}"
-        if not kit.exists():
-            weights = weights_file(self._data, NETWORK)
-            NETWORKS[NETWORK].kit(
-                kit, compose_method(*METHODS[method]), weights, self._folder(photos)
-            )
-        return kit
+        chosen = compose_method(*METHODS[method])
+        return kept_kit(kit, chosen, self._data, NETWORK, self._folder(photos))
 
 
 def figures(cell: dict[str, Any], way: str) -> tuple[float, float, float]:

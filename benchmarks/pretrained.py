@@ -49,6 +49,13 @@ NETWORKS = {
 }
 
 
+def kept_kit(kit: Path, method: Method, data: Path, name: str, photos: Path) -> Path:
+    """A kit of the network with this name for these photos, built unless it is there."""
+    if not kit.exists():
+        NETWORKS[name].kit(kit, method, weights_file(data, name), photos)
+    return kit
+
+
 def weights_file(data: Path, name: str) -> Path:
     """The file with the weights of a network."""
     return data / "weights" / f"{name}.float32.safetensors"
