@@ -54,6 +54,11 @@ def scale_part(x: Tensor) -> Tensor:
     return x
 
 
+def assign_part(x: Tensor) -> Tensor:
+    x[:, :8] = -3.0 * x[:, :8]
+    return x
+
+
 OPERATORS: dict[str, Operator] = {
     "none": same,
     "relu_": lambda x: functional.relu(x, inplace=True),
@@ -64,6 +69,7 @@ OPERATORS: dict[str, Operator] = {
     "silu_": lambda x: functional.silu(x, inplace=True),
     "hardswish_": lambda x: functional.hardswish(x, inplace=True),
     "part": scale_part,
+    "assigned part": assign_part,
     "neg": torch.neg,
 }
 

@@ -1,6 +1,6 @@
 """The training step in eager PyTorch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -92,20 +92,21 @@ class TorchEngine:
     @torch.no_grad()
     def predict(self, images: NDArray[np.uint8]) -> FloatArray:
         """Outputs (N, ...) for pixels (N, S, S, 3), computed a training batch at a time."""
-        self._send()
-        self._network.eval()
-        batch = self._images[0]
-        starts = range(0, max(len(images), 1), batch)
-        return _host(torch.cat([self._logits(images[i : i + batch]) for i in starts]))
+        return self._evaluate(self._logits, images)
 
     @torch.no_grad()
     def embed(self, images: NDArray[np.uint8]) -> FloatArray:
         """Inputs (N, D) of the output layer for pixels (N, S, S, 3); see `Engine.embed`."""
+        return self._evaluate(self._embeddings, images)
+
+    def _evaluate(
+        self, compute: Callable[[NDArray[np.uint8]], Tensor], images: NDArray[np.uint8]
+    ) -> FloatArray:
         self._send()
         self._network.eval()
         batch = self._images[0]
         starts = range(0, max(len(images), 1), batch)
-        return _host(torch.cat([self._embeddings(images[i : i + batch]) for i in starts]))
+        return _host(torch.cat([compute(images[i : i + batch]) for i in starts]))
 
     def _embeddings(self, images: NDArray[np.uint8]) -> Tensor:
         with inputs_of(self._network, self._task.output_layer) as inputs:
