@@ -44,7 +44,7 @@ HEADER = "pocketune.extractor"
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 Shown = Callable[[int, int, float], None]
-"""Is told what is done, how much there is, and the seconds that are left."""
+"""Called with what is done, how much there is, and the seconds that are left."""
 
 
 class Adaptation:

@@ -1,4 +1,4 @@
-"""What a plan says beside its choice: runners-up, the Pareto front, other budgets."""
+"""What a plan says besides its choice: runners-up, the Pareto front, other budgets."""
 
 from __future__ import annotations
 

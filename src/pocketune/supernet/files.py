@@ -66,8 +66,8 @@ def load_supernet(path: str | PathLike[str], space: Space | None = None) -> Supe
         space: The space that it must have; None takes any.
 
     Raises:
-        PocketuneError: The file is missing, damaged or no supernet, or it is of another version or
-            space.
+        PocketuneError: The file is missing, damaged or not a supernet, or it is of another version
+            or space.
     """
     path = Path(path)
     own, normalization = read_space(path)
@@ -95,7 +95,7 @@ def read_space(path: Path) -> tuple[Space, Normalization]:
     """The space and the normalization in the header of a file.
 
     Raises:
-        PocketuneError: The file is missing, damaged or no supernet, or of another version.
+        PocketuneError: The file is missing, damaged or not a supernet, or of another version.
     """
     if not path.is_file():
         raise PocketuneError(f"there is no supernet {path}", remedy=_REMEDY)
