@@ -1,5 +1,7 @@
 """Operators are recorded as PyTorch itself records them, and what no input changes is computed."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, fx
@@ -81,6 +83,42 @@ def test_a_tensor_that_is_changed_is_read_changed() -> None:
 
     graph, x = trace(function, leaf(3, grad=False)), leaf(3, grad=False)
     torch.testing.assert_close(run(graph, x), function(x))
+
+
+def constant(x: Tensor) -> Tensor:
+    y = torch.zeros(2, 4)
+    y[:, 1:3] = x[:, :2]
+    y[0] = 2
+    return y
+
+
+def in_turns(x: Tensor) -> Tensor:
+    y = x.exp()
+    first, rows = y[:, 0], y[1:]
+    y[:, -1] = first
+    rows[:, :2].add_(1)[:, 1:] *= 3
+    y[:, :1] *= 2
+    y.neg_()
+    return y + first[:, None] + rows
+
+
+@pytest.mark.parametrize("function", [constant, in_turns])
+def test_a_tensor_of_which_a_part_is_written_is_read_changed(
+    function: Callable[[Tensor], Tensor],
+) -> None:
+    x = leaf(2, 4, grad=False)
+    graph = trace(lambda x: [function(x)], x)
+    torch.testing.assert_close(run(graph, x), [function(x)])
+
+
+def test_positions_that_are_written_are_consecutive() -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        y = x.exp()
+        y[::2] = 0
+        return [y]
+
+    with pytest.raises(RuntimeError, match="writes into every 2th position"):
+        trace(function, leaf(4))
 
 
 def test_operators_with_several_results() -> None:

@@ -48,6 +48,47 @@ def test_of_one_map(name: str, rows_max_pixels: int) -> None:
     check_function(forward, [leaf(2, 3, 4, 5), leaf(4, 3, 1, 1, seed=1)], (), rows_max_pixels)
 
 
+def assigned(x: Tensor) -> Tensor:
+    x[:, :2] = -3.0 * x[:, 2:]
+    return x
+
+
+def filled(x: Tensor) -> Tensor:
+    x[:, 1:3, 1:] = 0.5
+    return x
+
+
+def moved(x: Tensor) -> Tensor:
+    x[:, 1], x[..., -1] = x[:, 0] + x[:, 2], x[..., 0]
+    return x
+
+
+def scaled(x: Tensor) -> Tensor:
+    x[:, :2].mul_(2.0)
+    x[:, 1:] += x[:, :1]
+    return x
+
+
+def begun_with_zeros(x: Tensor) -> Tensor:
+    y = torch.zeros_like(x)
+    y[:, 1:] = x[:, :-1]
+    return y
+
+
+@LAYOUTS
+@pytest.mark.parametrize("write", [assigned, filled, moved, scaled, begun_with_zeros])
+def test_parts_of_a_map_are_written(
+    write: Callable[[Tensor], Tensor], rows_max_pixels: int
+) -> None:
+    def step(x: Tensor, w: Tensor, g: Tensor) -> list[Tensor]:
+        y = F.conv2d(x, w)
+        written = write(y)
+        return [written * y, *torch.autograd.grad(written * y, [x, w], g)]
+
+    x, w = leaf(2, 3, 4, 5), leaf(4, 3, 1, 1, seed=1)
+    check_function(step, [x, w, leaf(2, 4, 4, 5, seed=2, grad=False)], (), rows_max_pixels)
+
+
 DIFFERENTIABLE = [
     "slice channels",
     "slice with steps",

@@ -65,6 +65,20 @@ def _masked_fill_in_place(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     return x.copy_(_masked_fill(x, mask, value))
 
 
+def _filled(x: Tensor, value: Any) -> Tensor:
+    """The value for each element of a tensor; the number of images, which is open, is that of x."""
+    filling = torch.as_tensor(value, dtype=x.dtype)
+    return torch.where(x == x, filling, filling)
+
+
+def _fill_in_place(x: Tensor, value: Any) -> Tensor:
+    return x.copy_(_filled(x, value))
+
+
+def _zeros_like(x: Tensor, dtype: torch.dtype | None = None, **_: Any) -> Any:
+    return _filled(x, 0) if dtype in (None, x.dtype) else NotImplemented
+
+
 def _average(x: Tensor, **options: Any) -> Tensor:
     return x.mean(list(range(x.dim())), **options)
 
@@ -147,13 +161,34 @@ def _zeros(x: Tensor, size: Sequence[int], **_: Any) -> Tensor:
     return torch.zeros(size, dtype=x.dtype)
 
 
+def _empty_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], **_: Any) -> Tensor:
+    """What the gradient of a tensor is copied to, of which a part was written."""
+    return torch.empty_strided(size, stride, dtype=x.dtype)
+
+
+def _as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int = 0) -> Any:
+    """That part, if it is consecutive along each dimension; other strides have no rule."""
+    if tuple(stride) != x.stride():
+        return NotImplemented
+    for dim in sorted(range(x.dim()), key=lambda dim: -stride[dim]):
+        start, offset = divmod(offset, stride[dim])
+        if start + size[dim] > x.shape[dim]:
+            return NotImplemented
+        x = x.narrow(dim, start, size[dim])
+    return x
+
+
 SIMPLER: dict[Any, Callable[..., Any]] = {
+    aten.as_strided.default: _as_strided,
     aten.channel_shuffle.default: _channel_shuffle,
+    aten.fill_.Scalar: _fill_in_place,
+    aten.fill_.Tensor: _fill_in_place,
     aten.masked_fill.Scalar: _masked_fill,
     aten.masked_fill.Tensor: _masked_fill,
     aten.masked_fill_.Scalar: _masked_fill_in_place,
     aten.masked_fill_.Tensor: _masked_fill_in_place,
     aten.mean.default: _average,
+    aten.new_empty_strided.default: _empty_strided,
     aten.new_zeros.default: _zeros,
     aten.pixel_shuffle.default: _pixel_shuffle,
     aten.pixel_unshuffle.default: _pixel_unshuffle,
@@ -171,4 +206,5 @@ SIMPLER: dict[Any, Callable[..., Any]] = {
     aten.upsample_nearest2d_backward.default: _nearest_backward,
     aten.var.correction: _variance,
     aten.var_mean.correction: _variance_and_mean,
+    aten.zeros_like.default: _zeros_like,
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
@@ -82,6 +83,58 @@ class TracedTensor(Tensor):
         raise RuntimeError(f"{func} reads a tensor that was kept from an earlier trace")
 
 
+class _Part(NamedTuple):
+    """A view of some positions of a tensor along one dimension, as `x[:, 2:4]` makes.
+
+    Attributes:
+        view: The view.
+        whole: The tensor.
+        read: Gives the view again.
+        dim: The dimension.
+        positions: The positions.
+    """
+
+    view: Tensor
+    whole: Tensor
+    read: Callable[[], Tensor]
+    dim: int
+    positions: range
+
+    def written(self) -> Tensor:
+        """The whole tensor with what the view holds now in these positions.
+
+        Raises:
+            RuntimeError: They are not consecutive.
+        """
+        dim, start, end = self.dim, self.positions.start, self.positions.stop
+        if self.positions.step != 1:
+            raise RuntimeError(
+                f"it writes into every {self.positions.step}th position of a tensor, and only "
+                "consecutive ones can be written"
+            )
+        inside = self.view if self.view.dim() == self.whole.dim() else self.view.unsqueeze(dim)
+        before = self.whole.narrow(dim, 0, start)
+        behind = self.whole.narrow(dim, end, self.whole.shape[dim] - end)
+        return torch.cat([part for part in (before, inside, behind) if part.shape[dim]], dim)
+
+
+def _sliced(
+    x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> tuple[int, range]:
+    return dim % x.dim(), range(x.shape[dim])[start:end:step]
+
+
+def _selected(x: Tensor, dim: int, index: int) -> tuple[int, range]:
+    return dim % x.dim(), range(x.shape[dim])[index:][:1]
+
+
+_PARTS: dict[Any, Callable[..., tuple[int, range]]] = {
+    torch.ops.aten.slice.Tensor: _sliced,
+    torch.ops.aten.select.int: _selected,
+}
+"""The dimension and the positions of the part of a tensor that an operator gives a view of."""
+
+
 class _Tracer(LightDispatchMode):
     """Writes each operator that runs as a node."""
 
@@ -93,6 +146,12 @@ class _Tracer(LightDispatchMode):
         """Constants, which stay alive, and their nodes, by the identity of the constants."""
         self._written: set[int] = set()
         """Identities of constants that an operator has written traced values into."""
+        self._parts: dict[int, _Part] = {}
+        """Views, which stay alive, by their identity."""
+        self._parts_of: dict[int, list[_Part]] = {}
+        """The same by the identity of what they are part of."""
+        self._follows = True
+        """Whether new views are remembered."""
 
     def inputs(self, given: Any) -> Any:
         """Placeholders for these tensors, in the same structure."""
@@ -123,14 +182,24 @@ class _Tracer(LightDispatchMode):
             if result is not NotImplemented:
                 return result
         if not (self._traces(types, args) or is_mutable(func) or is_random(func)):
-            return func(*args, **kwargs)
+            return self._noted(func, args, func(*args, **kwargs))
         if torch.Tag.data_dependent_output in func.tags:
             raise DataDependentError(str(func))
         result = result_on_meta(func, *map_tensors((args, kwargs), self._meta))
         node = self.graph.call_function(func, *map_tensors((args, kwargs), self.node))
+        made = self._noted(func, args, self._made(result, node))
         if changes_first(func):
             self._assign(args[0], node)
-        return self._made(result, node)
+        return made
+
+    def _noted(self, func: Any, args: tuple[Any, ...], result: Any) -> Any:
+        """The result of an operator, which is remembered if it is part of another tensor."""
+        place = _PARTS.get(func)
+        if place is not None and self._follows:
+            part = _Part(result, args[0], partial(func, *args), *place(*args))
+            self._parts[id(result)] = part
+            self._parts_of.setdefault(id(args[0]), []).append(part)
+        return result
 
     def _traces(self, types: Any, args: tuple[Any, ...]) -> bool:
         """Whether an operator depends on an input."""
@@ -143,7 +212,26 @@ class _Tracer(LightDispatchMode):
         return made
 
     def _assign(self, tensor: Tensor, node: fx.Node) -> None:
-        """Let later readers of a tensor read its new value."""
+        """Let later readers of a tensor, of what it is part of and of its parts read new values."""
+        self._set(tensor, node)
+        self._follows = False
+        with self:
+            self._read_parts(tensor)
+            written = tensor
+            while (part := self._parts.get(id(written))) is not None:
+                self._set(part.whole, self.node(part.written()))
+                self._read_parts(part.whole, but=written)
+                written = part.whole
+        self._follows = True
+
+    def _read_parts(self, tensor: Tensor, but: Tensor | None = None) -> None:
+        """Read the views of a tensor again, but one that has the new values."""
+        for part in self._parts_of.get(id(tensor), ()):
+            if part.view is not but:
+                self._set(part.view, self.node(part.read()))
+                self._read_parts(part.view)
+
+    def _set(self, tensor: Tensor, node: fx.Node) -> None:
         if isinstance(tensor, TracedTensor):
             tensor.node = node
         else:
