@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from pocketune.compiler.capture.parts import Part, part_of
 from pocketune.networks.shapes import map_tensors, meta, result_on_meta
 from pocketune.torch_private import (
     NO_TORCH_FUNCTION,
@@ -83,58 +83,6 @@ class TracedTensor(Tensor):
         raise RuntimeError(f"{func} reads a tensor that was kept from an earlier trace")
 
 
-class _Part(NamedTuple):
-    """A view of some positions of a tensor along one dimension, as `x[:, 2:4]` makes.
-
-    Attributes:
-        view: The view.
-        whole: The tensor.
-        read: Gives the view again.
-        dim: The dimension.
-        positions: The positions.
-    """
-
-    view: Tensor
-    whole: Tensor
-    read: Callable[[], Tensor]
-    dim: int
-    positions: range
-
-    def written(self) -> Tensor:
-        """The whole tensor with what the view holds now in these positions.
-
-        Raises:
-            RuntimeError: They are not consecutive.
-        """
-        dim, start, end = self.dim, self.positions.start, self.positions.stop
-        if self.positions.step != 1:
-            raise RuntimeError(
-                f"it writes into every {self.positions.step}th position of a tensor, and only "
-                "consecutive ones can be written"
-            )
-        inside = self.view if self.view.dim() == self.whole.dim() else self.view.unsqueeze(dim)
-        before = self.whole.narrow(dim, 0, start)
-        behind = self.whole.narrow(dim, end, self.whole.shape[dim] - end)
-        return torch.cat([part for part in (before, inside, behind) if part.shape[dim]], dim)
-
-
-def _sliced(
-    x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> tuple[int, range]:
-    return dim % x.dim(), range(x.shape[dim])[start:end:step]
-
-
-def _selected(x: Tensor, dim: int, index: int) -> tuple[int, range]:
-    return dim % x.dim(), range(x.shape[dim])[index:][:1]
-
-
-_PARTS: dict[Any, Callable[..., tuple[int, range]]] = {
-    torch.ops.aten.slice.Tensor: _sliced,
-    torch.ops.aten.select.int: _selected,
-}
-"""The dimension and the positions of the part of a tensor that an operator gives a view of."""
-
-
 class _Tracer(LightDispatchMode):
     """Writes each operator that runs as a node."""
 
@@ -146,9 +94,9 @@ class _Tracer(LightDispatchMode):
         """Constants, which stay alive, and their nodes, by the identity of the constants."""
         self._written: set[int] = set()
         """Identities of constants that an operator has written traced values into."""
-        self._parts: dict[int, _Part] = {}
+        self._parts: dict[int, Part] = {}
         """Views, which stay alive, by their identity."""
-        self._parts_of: dict[int, list[_Part]] = {}
+        self._parts_of: dict[int, list[Part]] = {}
         """The same by the identity of what they are part of."""
         self._follows = True
         """Whether new views are remembered."""
@@ -194,9 +142,7 @@ class _Tracer(LightDispatchMode):
 
     def _noted(self, func: Any, args: tuple[Any, ...], result: Any) -> Any:
         """The result of an operator, which is remembered if it is part of another tensor."""
-        place = _PARTS.get(func)
-        if place is not None and self._follows:
-            part = _Part(result, args[0], partial(func, *args), *place(*args))
+        if self._follows and (part := part_of(func, args, result)) is not None:
             self._parts[id(result)] = part
             self._parts_of.setdefault(id(args[0]), []).append(part)
         return result
