@@ -117,7 +117,7 @@ def test_positions_that_are_written_are_consecutive() -> None:
         y[::2] = 0
         return [y]
 
-    with pytest.raises(RuntimeError, match="writes into every 2th position"):
+    with pytest.raises(RuntimeError, match="positions of a tensor that are 2 apart"):
         trace(function, leaf(4))
 
 

@@ -36,8 +36,8 @@ class Part(NamedTuple):
         dim, start, end = self.dim, self.positions.start, self.positions.stop
         if self.positions.step != 1:
             raise RuntimeError(
-                f"it writes into every {self.positions.step}th position of a tensor, and only "
-                "consecutive ones can be written"
+                f"it writes into positions of a tensor that are {self.positions.step} apart, and "
+                "only consecutive ones can be written"
             )
         inside = self.view if self.view.dim() == self.whole.dim() else self.view.unsqueeze(dim)
         before = self.whole.narrow(dim, 0, start)
