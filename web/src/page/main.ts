@@ -89,8 +89,8 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
   const take = new TakeView(project, catalog, {
     opened: async (model) => {
       await catalog.load();
-      if (catalog.find(model.kitHash)) await project.chooseKit(model.kitHash);
-      await train.kits.show();
+      const kit = catalog.find(model.kitHash);
+      if (kit) await train.kits.choose(kit);
       show(model);
     },
     forget: async () => {
@@ -98,7 +98,7 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
       await project.forget();
       show(undefined);
       await catalog.load();
-      await train.kits.show();
+      train.kits.show();
     },
   });
   const views = { collect, train, use, take };
@@ -106,7 +106,7 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
   addEventListener("hashchange", () => route(views, links, true));
   place.append(...PARTS.map((part) => views[part].element));
   await catalog.load();
-  await train.kits.show();
+  train.kits.show();
   show(await store.model());
   const checkpoint = await store.checkpoint();
   if (checkpoint) train.offer(checkpoint);

@@ -65,7 +65,10 @@ export class TrainView {
       this.form.element,
       this.controls,
     );
-    project.onChange(() => this.showControls());
+    project.onChange(() => {
+      this.kits.update();
+      this.showControls();
+    });
     this.showControls();
   }
 
@@ -158,7 +161,11 @@ export class TrainView {
   private showResult(result: RunResult): void {
     const { best } = result.counters;
     const said = best
-      ? texts.doneText(texts.percent(best.value), result.photos.validation, result.seconds)
+      ? texts.doneText[result.task](
+          texts.percent(best.value),
+          result.photos.validation,
+          result.seconds,
+        )
       : texts.doneNoVal(result.seconds);
     fill(
       this.result,
@@ -208,9 +215,11 @@ export class TrainView {
     } else if (!this.project.canTrain) {
       fill(
         this.controls,
-        h("p", {}, texts.needPhotos),
+        h("p", {}, texts.needPhotos[this.project.task]),
         button(texts.toCollect, "", () => this.actions.toCollect()),
       );
+    } else if (this.project.kit === null) {
+      fill(this.controls);
     } else {
       const text = this.state === "done" ? texts.again : texts.start;
       fill(
