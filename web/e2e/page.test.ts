@@ -227,14 +227,27 @@ function importFile(page: Page, name: string, buffer: Buffer): Promise<void> {
 }
 
 describe.skipIf(missing)("the browser", () => {
-  it("has one tab with the studio", async () => {
+  it("has one tab with the studio, and a second one leaves a run alone", async () => {
     const page = await openPage(browser, studio.url);
+    await collect(page, photos(3));
+    await train(page, "last", 500);
+    await page.getByRole("heading", { name: /^Epoch \d+ of 500/ }).waitFor();
     const other = await page.context().newPage();
-    await other.goto(page.url());
-    await other.getByText("The studio is open in another tab").waitFor();
+    for (let visit = 0; visit < 2; visit++) {
+      await other.goto(page.url());
+      await other.getByText("The studio is open in another tab").waitFor();
+      expect(await other.getByRole("heading", { level: 2 }).count()).toBe(0);
+    }
+    await page.getByRole("button", { name: "Stop and keep the best" }).click();
+    await page.getByRole("heading", { name: "Your network is ready" }).waitFor();
+    expect(page.errors).toEqual([]);
     await page.close();
     await other.reload();
-    await other.getByRole("heading", { level: 2 }).first().waitFor();
+    await goTo(other, "Collect");
+    await other.getByText("9 photos in 3 classes.").waitFor();
+    expect(await other.getByText("A run was interrupted").count()).toBe(0);
+    await goTo(other, "Take along");
+    await other.getByRole("button", { name: "Download run.zip" }).waitFor();
     await other.context().close();
   });
 
