@@ -159,6 +159,8 @@ describe.skipIf(missing)("collecting", () => {
     const page = await openPage(browser, studio.url);
     await importFile(page, name, buffer);
     await page.getByRole("alert").getByText(said).waitFor();
+    await goTo(page, "Use"); // where it would be out of place
+    expect(await page.getByRole("alert").innerText()).toBe("");
     expect(page.errors).toEqual([]);
     await page.context().close();
   });
@@ -237,6 +239,7 @@ describe.skipIf(missing)("the browser", () => {
       await other.goto(page.url());
       await other.getByText("The studio is open in another tab").waitFor();
       expect(await other.getByRole("heading", { level: 2 }).count()).toBe(0);
+      expect(await other.getByRole("button").count()).toBe(0);
     }
     await page.getByRole("button", { name: "Stop and keep the best" }).click();
     await page.getByRole("heading", { name: "Your network is ready" }).waitFor();

@@ -6,7 +6,7 @@ import { CollectView } from "./collect/view";
 import type { Given } from "./collect/sources";
 import { announce, h } from "./dom";
 import { Catalog } from "./kits";
-import { fail, messages } from "./messages";
+import { clear, failForGood, messages } from "./messages";
 import { Project } from "./project";
 import { keepForOffline } from "./offline";
 import { TakeView } from "./take/view";
@@ -103,7 +103,10 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
   });
   const views = { collect, train, use, take };
   route(views, links);
-  addEventListener("hashchange", () => route(views, links, true));
+  addEventListener("hashchange", () => {
+    clear();
+    route(views, links, true);
+  });
   place.append(...PARTS.map((part) => views[part].element));
   await catalog.load();
   train.kits.show();
@@ -166,4 +169,4 @@ function acceptDrops({ collect, use, take }: Views): void {
   });
 }
 
-main().catch(fail);
+main().catch(failForGood);

@@ -3,7 +3,7 @@ import type { Checkpoint, OptimizerName, RunResult, TrainEvent } from "../../con
 import type { ModelRecord } from "../../storage/schema";
 import { announce, button, fill, h, labeled, setText } from "../dom";
 import type { Catalog } from "../kits";
-import { attempting, fail, note } from "../messages";
+import { attempting, clear, fail, note } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { Awake } from "./awake";
@@ -117,6 +117,7 @@ export class TrainView {
 
   private async start(): Promise<void> {
     this.notice.hidden = true;
+    clear();
     const empty = this.project.classes.find(({ id }) => !this.project.of(id).length);
     if (empty) note(texts.leftOut(empty.name));
     await this.begin(() => this.run.start(this.form.choices(), this.from()));
