@@ -45,12 +45,16 @@ TOLERANCE = 1e-4
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Class folders, and a table of attributes of the same photos in the folder of both."""
-    photos = write_photos(tmp_path_factory.mktemp("data") / "photos", CLASSES, each=6)
-    files = [path.relative_to(photos.parent) for path in sorted(photos.rglob("*.png"))]
+    return _write_photos(tmp_path_factory.mktemp("data") / "photos", each=6)
+
+
+def _write_photos(folder: Path, each: int) -> Path:
+    """Class folders, and beside them a table of attributes of the same photos."""
+    write_photos(folder, CLASSES, each=each)
+    files = [path.relative_to(folder.parent) for path in sorted(folder.rglob("*.png"))]
     rows = [f"{file.as_posix()},{n % 2},{n // 2 % 2}" for n, file in enumerate(files)]
-    _photos_of(ATTRIBUTES, photos).write_text("\n".join(["file,bright,round", *rows]))
-    return photos
+    _photos_of(ATTRIBUTES, folder).write_text("\n".join(["file,bright,round", *rows]))
+    return folder
 
 
 def _photos_of(name: str, photos: Path) -> Path:
@@ -160,7 +164,9 @@ def test_the_page_predicts_as_the_command_line(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KITS)
-def test_a_run_of_the_page_is_used_as_its_own(folder: Path, name: str, photos: Path) -> None:
+def test_a_run_of_the_page_is_used_as_its_own(
+    folder: Path, name: str, photos: Path, tmp_path: Path
+) -> None:
     own, page = Model.open(folder / name), Model.open(folder / f"{name}.page.zip")
     assert (own.classes, own.step, own.score) == (page.classes, page.step, page.score)
     assert own.kit.identity == page.kit.identity
@@ -170,8 +176,8 @@ def test_a_run_of_the_page_is_used_as_its_own(folder: Path, name: str, photos: P
         assert known_of(own).tensors().keys() == known_of(page).tensors().keys()
     options = {"unknown": name in CLASS_KITS}
     assert list(predict(page, photos, **options)) == list(predict(own, photos, **options))
-    given = _photos_of(name, photos)
-    assert evaluate(page, given).to_dict() == evaluate(own, given).to_dict()
+    others = _photos_of(name, _write_photos(tmp_path / "others", each=5))
+    assert evaluate(page, others).to_dict() == evaluate(own, others).to_dict()
     record = RunRecord.read(folder / f"{name}.page.zip")
     assert record.kit == own.kit.identity
     assert record.parameters == RunRecord.read(folder / name).parameters

@@ -56,7 +56,7 @@ function isCelebA(path: string): boolean {
 }
 
 export function isTable(path: string): boolean {
-  return path.toLowerCase().endsWith(".csv") || isCelebA(path);
+  return /\.[ct]sv$/i.test(path) || isCelebA(path);
 }
 
 /** Read class folders: `cats/1.jpg`, or `train/cats/1.jpg` and `val/cats/2.jpg`. */
