@@ -37,7 +37,7 @@ export class KitChoice {
       this.element,
       h("legend", {}, texts.kits),
       ...offers.map((offer) => this.row(offer)),
-      offers.length ? null : h("p", {}, texts.noKits),
+      project.isTagged && !offers.length && h("p", {}, texts.noKits),
       input,
       button(texts.addKit, "plain", () => input.click()),
     );
