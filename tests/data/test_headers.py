@@ -106,6 +106,23 @@ def test_a_compressed_tiff_counts_a_strip(encoded, compression, mode, rows, stri
         assert header_of(opened).file_bytes == 0
 
 
+def test_a_tiff_that_is_turned_counts_its_copy(encoded) -> None:
+    exif = Image.Exif()
+    exif[EXIF_ORIENTATION] = 6
+    with open_image(io.BytesIO(encoded(Image.new("RGB", (300, 200)), "TIFF", exif=exif))) as opened:
+        assert header_of(opened).file_bytes == 4 * 300 * 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("WEBP", {}), ("AVIF", {"speed": 10}), ("TIFF", {}), ("PNG", {})]
+)
+def test_metadata_that_is_held(encoded, kind, options) -> None:
+    data = encoded(image("RGB"), kind, icc_profile=b"p" * 5000, **options)
+    with open_image(io.BytesIO(data)) as opened:
+        found = header_of(opened).metadata
+    assert found == 0 if kind == "PNG" else 5000 <= found < 5100
+
+
 @pytest.mark.parametrize(
     ("mode", "subsampling", "planes"),
     [

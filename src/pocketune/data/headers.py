@@ -44,9 +44,10 @@ class Header(NamedTuple):
         coefficients: For each pixel, the coefficients that a JPEG of several scans holds until its
             last one, such as a progressive JPEG; 0 for others.
         streamed: Whether it is a PNG whose rows can be decoded one by one.
-        file_bytes: Size of a file that is read as a whole, with a decompressed strip of a TIFF; 0
-            for others.
+        file_bytes: Size of a file that is read as a whole, with a decompressed strip of a TIFF, or
+            of the copy of a TIFF that is turned; 0 for others.
         planes: For each pixel, bytes of the luma, chroma and alpha of an AVIF; 0 for others.
+        metadata: Bytes of profiles, notes and the like that are held while the file is open.
     """
 
     format: str
@@ -57,6 +58,7 @@ class Header(NamedTuple):
     streamed: bool = False
     file_bytes: int = 0
     planes: float = 0.0
+    metadata: int = 0
 
 
 def read_header(read: Callable[[int], bytes]) -> Header | None:
