@@ -20,7 +20,7 @@ _TYPES = dict(enumerate((1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4), 1)) | dict.from
 _CLASSIC, _BIG = ("4xI", "H", "2xHI4x", 4), ("8xQ", "Q", "2xHQ8x", 8)
 """How a TIFF, and one of 64 bits, writes the place of its tags, their number and a tag; and bytes
 of a value that are in the tag itself."""
-_MOST_TAGS = 1 << 16
+_MOST_TAGS, _FEW = 1 << 16, 1 << 18
 _MOST_FILL = 1 << 10
 """Bytes 0xFF before a marker, which may be any number, that are passed over."""
 _WITHOUT_LENGTH = frozenset({0x01, 0xFF, *range(0xD0, 0xDA)})
@@ -128,9 +128,8 @@ def gif_extensions(file: IO[bytes]) -> Iterator[Extension]:
 def tag_bytes(file: IO[bytes]) -> int:
     """Bytes of the tags of a TIFF's first page, beside those in the directory itself.
 
-    Tags that are said to be larger than the file do not count.
+    Tags that are said to be larger than the file do not count where there are many bytes.
     """
-    most = file.seek(0, os.SEEK_END)
     file.seek(0)
     head = file.read(16)
     order, is_big = "<" if head.startswith(b"II") else ">", b"+" in head[2:4]
@@ -143,7 +142,11 @@ def tag_bytes(file: IO[bytes]) -> int:
     tag = struct.Struct(order + entry)
     data = file.read(tag.size * min(entries, _MOST_TAGS))
     whole = tag.iter_unpack(data[: len(data) // tag.size * tag.size])
-    sizes = (values * _TYPES.get(kind, 0) for kind, values in whole)
+    sizes: list[int] = [values * _TYPES.get(kind, 0) for kind, values in whole]
+    found = sum(size for size in sizes if size > room)
+    if found <= _FEW:
+        return found
+    most = file.seek(0, os.SEEK_END)  # takes long in an archive
     return sum(size for size in sizes if room < size <= most)
 
 
