@@ -165,6 +165,7 @@ class TestBytes:
             ("TIFF", "RGB", {"compression": "tiff_lzw"}),
             ("AVIF", "RGB", {"speed": 10}),
             ("AVIF", "RGBA", {"speed": 10, "subsampling": "4:4:4"}),
+            ("AVIF", "RGB", {"speed": 10, "codec": "aom", "advanced": {"film-grain-test": "5"}}),
             ("TIFF", "RGB", {"turn": 6}),
             ("TIFF", "RGB", {"turn": 3, "compression": "tiff_lzw"}),
             *(

@@ -43,7 +43,7 @@ def agrees(data: bytes) -> None:
 @pytest.mark.parametrize("largest", [1, 15, 200, 256, 1023, 65535])
 @pytest.mark.parametrize("kind", [b"P5", b"P6"])
 def test_pixels_are_those_of_pillow(kind, largest, monkeypatch) -> None:
-    for pixels in (6 * WIDTH, 9):  # some rows at a time, or parts of a row
+    for pixels in (8 * WIDTH, 12):  # some rows at a time, or parts of a row
         monkeypatch.setattr(netpbm, "PIXELS", pixels)
         agrees(written(kind, largest))
 

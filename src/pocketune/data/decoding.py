@@ -31,12 +31,13 @@ have at least 22 % of the area and an aspect ratio of 3 to 4, and a task may enl
 _MODES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I": 17, "F": 17}
 _OTHER_MODES = 4
 _FORMATS = {"WEBP": 16, "HEIF": 10}  # of whole images, the decoder's copies included
-_PLANES = 2.25
-"""Copies of an AVIF's planes: decoded, with film grain, and what the decoder notes of blocks."""
+_PLANES, _NOTES = 1.125, 0.5
+"""Size of an AVIF's planes with their edges, relative to `Header.planes`; and bytes for each pixel
+that the decoder notes of blocks."""
 READ_WHOLE = ("WEBP", "AVIF", "TIFF", "HEIF")  # their files are in memory too
 _CONVERTED = {"RGB": 4, "1": 6, "L": 6, "P": 6, "CMYK": 8, "I": 17, "F": 17}
 _OTHERS_CONVERTED = 17  # through RGBA, with the page behind it
-_STRIP = 8, 32  # of RGB, and of a mode that is converted
+_STRIP = 8, 16  # of RGB, and of a mode that is converted
 _ROWS = 200_000  # what the decoder itself holds
 _METADATA = {"AVIF": 5}  # copies of what a file holds beside its pixels, which Pillow makes
 _OTHERS_METADATA = 3
@@ -265,7 +266,9 @@ def _decoder_bytes(header: Header) -> float:
     """Bytes for each pixel of a whole image, with the decoder's copies; 0 where it makes none."""
     if header.format != "AVIF":
         return _FORMATS.get(header.format, 0)
-    return _PLANES * header.planes + len(header.mode) + pixel_bytes(header.mode)
+    images = 1 + ("A" in header.mode)  # the alpha is another one
+    decoded = _PLANES * header.planes + images * _NOTES
+    return decoded + len(header.mode) + pixel_bytes(header.mode)
 
 
 def pixel_bytes(mode: str) -> int:

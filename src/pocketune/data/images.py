@@ -27,8 +27,9 @@ from PIL import (
     WebPImagePlugin,
 )
 
+from pocketune.data.avif import avif_planes
 from pocketune.data.decoding import MAX_WORKING_BYTES, READ_WHOLE, check_size, pixel_bytes
-from pocketune.data.headers import LARGEST, Header, avif_planes
+from pocketune.data.headers import LARGEST, Header
 from pocketune.data.metadata import without_metadata
 from pocketune.data.netpbm import use_own_decoder
 from pocketune.data.segments import has_divided_scans, tag_bytes
@@ -39,6 +40,8 @@ try:
     from PIL import AvifImagePlugin
 except ImportError:  # Pillow before 11.2
     AvifImagePlugin = None  # type: ignore[assignment]
+else:
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 2  # each takes memory; there may be one for each core
 
 # A fixed list: without it, Pillow imports all of its plugins (megabytes) at the first file that is
 # not an image, and some of them start other programs.
@@ -256,7 +259,9 @@ def header_of(image: Image.Image) -> Header:
     if image.format in ("JPEG", "MPO"):
         return Header("JPEG", image.mode, *image.size, _coefficients(image))
     kind = image.format or ""
-    planes = avif_planes(_beginning(image), alpha="A" in image.mode) if kind == "AVIF" else 0.0
+    planes = 0.0
+    if kind == "AVIF":
+        planes = avif_planes(_beginning(image), image.size, alpha="A" in image.mode)
     return Header(
         kind,
         image.mode,

@@ -20,6 +20,7 @@ _OURS = {"ppm": "pocketune.ppm", "ppm_plain": "pocketune.ppm_plain"}
 _BLOCK = 1 << 16  # bytes of text that are read at once
 _LONGEST = 9  # digits of a number
 _COMMENT = re.compile(rb"#[^\r\n]*(?=[\r\n])")
+_SPACES = b" \t\n\v\f\r"
 _NUMBERS = re.compile(rb"[0-9\s]*")
 
 Values = npt.NDArray[np.integer]
@@ -124,7 +125,7 @@ def _parsed(text: bytes) -> Values:
 
 def _digits(text: bytes) -> Values:
     """The digits of a text, with or without spaces between them."""
-    digits: Values = np.frombuffer(b"".join(text.split()), np.uint8) - np.uint8(ord("0"))
+    digits: Values = np.frombuffer(text.translate(None, _SPACES), np.uint8) - np.uint8(ord("0"))
     return digits
 
 
