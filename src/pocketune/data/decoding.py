@@ -30,7 +30,7 @@ have at least 22 % of the area and an aspect ratio of 3 to 4, and a task may enl
 # Bytes for each pixel, measured with Pillow 13 (benchmarks/bench_photos.py).
 _MODES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I": 17, "F": 17}
 _OTHER_MODES = 4
-_FORMATS = {"WEBP": 16, "HEIF": 10}  # of whole images, the decoder's copies included
+_FORMATS = {"WEBP": 16.25, "HEIF": 10}  # of whole images, the decoder's copies included
 _PLANES, _NOTES = 1.125, 0.5
 """Size of an AVIF's planes with their edges, relative to `Header.planes`; and bytes for each pixel
 that the decoder notes of blocks."""
