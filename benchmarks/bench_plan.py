@@ -9,7 +9,7 @@ same number of steps, once for each seed. For each budget, `pocketune plan` choo
 kits in at most 15 % of the time that the runs of one seed took, and its choice is compared with the
 best of the kits whose predicted memory fits. Regret is the difference of their accuracies on the
 test photos, means of all seeds. Kits are built once, with the flowers as photos to calibrate with.
-The bundled kits take no part, as their network was pretrained on CIFAR-10.
+The bundled kits take no part: their network was chosen by looking at photos of two of these sets.
 
 The time of the runs is that of the processor, so that they may be made while other programs run;
 plans are limited by the clock and need an idle machine. `--parts` makes one without the other, and

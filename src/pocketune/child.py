@@ -26,6 +26,11 @@ def end_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+def is_child() -> bool:
+    """Whether another command started this process."""
+    return "pocketune.child" in sys.orig_argv
+
+
 if __name__ == "__main__":
     parent, module, *arguments = sys.argv[1:]
     end_with(int(parent))

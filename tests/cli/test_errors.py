@@ -65,11 +65,13 @@ class Options:
         ("x needs photos: set val_fraction above 0", "x needs photos: set --val-fraction above 0"),
         ("only_half=True has no effect", "--only-half has no effect"),
         ("/tmp/val_fraction is on top of a window", "/tmp/val_fraction is on top of a window"),
+        ("the class 'top=0' has no photo", "the class 'top=0' has no photo"),
+        ("top=1/a is missing: set top=0", "top=1/a is missing: set --top 0"),
     ],
 )
 def test_options_are_named_as_they_are_typed(message: str, typed: str) -> None:
     error = PocketuneError(message)
-    name_options(error, option_fields(Options))
+    name_options(error, option_fields(Options), [Path("top=1"), "photos", 5])
     assert message_of(error) == typed
 
 

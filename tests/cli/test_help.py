@@ -3,6 +3,8 @@
 import pytest
 
 import pocketune
+from pocketune.cli import app
+from pocketune.cli.command import Group
 from pocketune.device.train.defaults import RATES
 
 COMMANDS = [
@@ -39,6 +41,19 @@ def test_each_command_explains_itself(run, name):
     result = run(*name.split(), "--help")
     assert result.exit_code == 0
     assert f"Usage: pocketune {name}" in result.output.replace("root", "pocketune")
+
+
+def examples(group):
+    yield from group.examples
+    for name in group.list_commands(None):
+        found = group.get_command(None, name)
+        yield from examples(found) if isinstance(found, Group) else found.examples
+
+
+def test_examples_fit_a_terminal_of_80_columns():
+    indented = [f"  {line}" for line in examples(app)]
+    assert len(indented) > 50
+    assert [line for line in indented if len(line) > 80] == []
 
 
 def test_train_groups_its_options(run):

@@ -92,6 +92,7 @@ def test_what_is_shown_of_frozen_bits_is_what_was_asked_for(run, bits):
         ([*SMALL, "--blocks", 99], "--blocks 99 does not fit a network of 8 blocks"),
         ([*SMALL, "--weights", "no.pth"], "there is no weights file no.pth"),
         ([*SMALL, "--photos", "nowhere"], "nowhere does not exist"),
+        ([*SMALL, "--class-names", "names.txt"], "--class-names needs --photos"),
         ([*SMALL, "--batch", 0], "--batch 0"),
         ([*SMALL, "--label-smoothing", 2], "--label-smoothing 2.0 must lie in [0, 1)"),
         (["resnet18", "--width", -1], "--width -1.0 must be a number above 0"),

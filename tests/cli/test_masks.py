@@ -112,6 +112,7 @@ def test_classes_for_a_kit_of_masks(run, photos, place):
     result = run("train", photos, "--kit", place / "kit", "--out", "run")
     assert result.exit_code == 1
     assert "gives each image a class by its folder, but masks are needed" in result.stderr
+    assert "; to learn classes, train a kit for them, such as the bundled blocks" in result.stderr
 
 
 def test_a_kit_of_masks_is_shown(run, place):

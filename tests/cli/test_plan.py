@@ -41,6 +41,7 @@ def planned(photos: Path, kits: Path, tmp_path_factory: pytest.TempPathFactory) 
     assert "timing " in done.stderr
     assert "trying 1 of " in done.stderr
     assert done.stdout.endswith("saved in plan\n")
+    assert "\nto train the choice: pocketune train " in done.stderr
     return folder
 
 
@@ -90,6 +91,7 @@ def test_the_plan_of_photos_stays_where_it_is(run, planned, photos, kits, tmp_pa
 def test_train_plans_within_its_limits_and_keeps_the_plan(process, photos, tmp_path):
     done = process("train", photos, "--budget", "200MB", "--time", "10h", *QUICK)
     assert done.returncode == 0, done.stderr
+    assert "to train the choice" not in done.stderr  # it is trained at once
     record = RunRecord.read(tmp_path / "runs" / "photos")
     plan = Plan.read(tmp_path / "runs" / "photos.plan")
     assert plan.chosen.candidate.method == record.method

@@ -55,9 +55,9 @@ def test_papers_have_frozen_bits_of_their_own(run):
 @pytest.mark.parametrize("ending", ["svg", "png"])
 def test_plot(run, ending):
     pytest.importorskip("matplotlib")
-    result = run(*SMALL, "--method", "last", "--plot", f"step.{ending}")
+    result = run(*SMALL, "--method", "last", "--plot", f"new/step.{ending}")
     assert result.exit_code == 0, result.output
-    start = Path(f"step.{ending}").read_bytes()[:8]
+    start = Path(f"new/step.{ending}").read_bytes()[:8]
     assert start == (b"\x89PNG\r\n\x1a\n" if ending == "png" else b"<?xml ve")
 
 
@@ -69,11 +69,11 @@ def test_plot(run, ending):
         (["--batch", 0], "--batch 0 must be a whole number of at least 1"),
         (["--size", 0], "--size 0 must be a whole number of at least 1"),
         (["--method", "last", "--plot", "step.gif"], "step.gif cannot be drawn"),
-        (["--method", "last", "--plot", "no/step.svg"], "no/step.svg cannot be written"),
+        (["--method", "last", "--plot", f"{__file__}/a.svg"], "a.svg cannot be written"),
     ],
 )
 def test_refusals(run, options, said):
-    if "no/step.svg" in options:
+    if "cannot be written" in said:
         pytest.importorskip("matplotlib")
     result = run(*SMALL, *options)
     assert result.exit_code == 1

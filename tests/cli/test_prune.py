@@ -50,6 +50,7 @@ def test_options_of_the_method_count(run):
     ("options", "said"),
     [
         ([*MCUNET], "--importance l2 needs --photos"),
+        ([*MCUNET, "--importance", "weight", "--ignore", "void"], "--ignore needs --photos"),
         ([*MCUNET, "--importance", "weight", "--target", "10kB"], "the floor is"),
         ([*MCUNET, "--importance", "weight", "--target", "lots"], "or 1GB; or 'cumulative'"),
         ([*MCUNET, "--photos", "empty"], "empty"),

@@ -147,9 +147,12 @@ def test_a_run_is_named_after_the_folder_itself(tmp_path, monkeypatch):
     assert next_run("..") == Path("runs") / "my.photos.2024"
 
 
-def test_only_the_error_is_said_of_photos_that_are_not_there(run):
-    result = run("train", "nowhere")
-    assert (result.exit_code, result.stdout) == (1, "")
+def test_only_the_error_is_said_of_photos_that_cannot_be_used(run, bundled, tmp_path):
+    (tmp_path / "empty").mkdir()
+    write_photos(tmp_path / "one", classes=CLASSES[:1])
+    for photos in ("nowhere", "empty", "one"):
+        result = run("train", photos)
+        assert (result.exit_code, result.stdout) == (1, "")
 
 
 def test_without_a_kit_the_bundled_one_is_trained_and_said(run, photos, bundled):

@@ -24,6 +24,7 @@ from pocketune.device.train import RunRecord
 from pocketune.errors import PocketuneError
 from pocketune.tasks import Classification, Score
 
+from ..device.runs import write_run
 from ..device.softmax_engine import CLASSES, write_photos
 from ..device.tiny_kit import TinyKit
 from .grids import divided, grid
@@ -196,9 +197,9 @@ def test_the_classifiers_rate_is_chosen_after_the_others(photos: Path, tmp_path:
     result = compare(grid(photos, **values), tmp_path, show=lines.append)
     tried = [line.split("seed")[0] for line in lines if line.startswith("rates")]
     assert tried == [
-        "rates  colors, last, last with lr 0.001, ",  # its classifier is all that it trains
-        "rates  colors, blocks, blocks with lr 0.001, ",
-        "rates  colors, blocks, blocks with lr 0.001, head_lr 0.0001, ",
+        "rates  colors, last with lr 0.001, ",  # its classifier is all that it trains
+        "rates  colors, blocks with lr 0.001, ",
+        "rates  colors, blocks with lr 0.001, head_lr 0.0001, ",
     ]
     last, blocks = (cell.record.settings for cell in result.cells)
     assert (last["lr"], blocks["lr"], blocks["head_lr"]) == (1e-3, 1e-3, 1e-4)
@@ -208,6 +209,12 @@ def test_rates_need_test_photos(tmp_path: Path) -> None:
     photos = write_photos(tmp_path / "photos", each=10)
     with pytest.raises(PocketuneError, match="photos has no test photos, so rates would be"):
         compare(grid(photos, rates=[1e-3]), tmp_path / "out", show=quiet)
+
+
+def test_a_run_is_no_kit_to_compare(photos: Path, tmp_path: Path) -> None:
+    run = str(write_run(tmp_path / "run"))
+    with pytest.raises(PocketuneError, match="run is a run, which may have learned the photos"):
+        all_series(grid(photos, kits=[run]))
 
 
 @pytest.mark.parametrize(

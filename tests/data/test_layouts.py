@@ -106,6 +106,7 @@ def test_the_parts_that_are_in_use() -> None:
     [
         ("labels.csv", True),
         ("LABELS.CSV", True),
+        ("labels.tsv", True),
         ("a/list_attr_celeba.txt", True),
         ("my_list_attr_celeba.txt", False),
         ("labels.txt", False),
@@ -139,7 +140,7 @@ class TestTable:
             ("photo,species", "rename its columns"),
             ("file,species", "rename its columns"),
             ("file,young,bald", "use a kit for these labels"),
-            ("image,mask", "use a kit for these labels"),
+            ("image,mask", "use a kit for masks"),
         ],
     )
     def test_other_columns_are_renamed_or_need_another_kit(self, titles: str, remedy: str) -> None:
@@ -148,6 +149,11 @@ class TestTable:
         wanted = "t.csv needs the columns file and label, but its first line has "
         wanted += f"{titles.replace(',', ', ')}; {remedy}"
         assert str(refused.value) == wanted
+
+    def test_classes_need_a_kit_for_classes(self) -> None:
+        for titles in ("file,label", "file,class,split"):
+            with pytest.raises(PocketuneError, match="; use a kit for classes"):
+                read(f"{titles}\na.png,cat,train", Attributes)
 
     @pytest.mark.parametrize(
         "title", ["file", "filename", "File_Name", "File Name", "PATH", "image", "image_id"]

@@ -74,6 +74,8 @@ def test_what_is_refused(tmp_path: Path, model: Model, photos: Path, monkeypatch
     monkeypatch.setattr(result, "BOUND", 1e-9)
     with pytest.raises(PocketuneError, match=r"would be off by .*; export it in float32"):
         export_reduced(model, out, precision="fp16", photos=photos)
+    with pytest.raises(PocketuneError, match="give more photos to calibrate it on, or export it"):
+        export_reduced(model, out, precision="int8", photos=photos)
     assert not out.exists()
 
 

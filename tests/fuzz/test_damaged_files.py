@@ -166,6 +166,7 @@ def _places(data: Any) -> Any:
             yield from _places(value)
 
 
+@pytest.mark.timeout(CASES // FEW * 20)  # a hang is noticed, a long search is not one
 @pytest.mark.parametrize("name", READERS)
 def test_damage_is_one_sentence(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("fuzz")

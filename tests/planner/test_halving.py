@@ -61,6 +61,11 @@ def test_scores_come_before_work() -> None:
     assert [t.name for t in ordered] == ["c", "b"]
 
 
+def test_of_equal_scores_the_one_with_less_work_comes_first() -> None:
+    ordered = promising([trial("b", value=0.6, step=0.05), trial("c", value=0.6, step=0.01)])
+    assert [t.name for t in ordered] == ["c", "b"]
+
+
 def test_the_gain_of_a_method_decides_between_scores_that_hardly_differ() -> None:
     far, near = trial("far", value=0.5), trial("near", value=0.6)
     best = trial("best", value=0.59)

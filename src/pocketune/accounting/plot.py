@@ -51,6 +51,7 @@ def save_figure(report: Report, path: Path) -> None:
     _by_block(upper, report)
     _along_the_step(lower, report)
     with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
 
 

@@ -98,7 +98,7 @@ class Command(click.Command):
             }
             self.function(**made)
         except PocketuneError as error:
-            name_options(error, self.fields.values())
+            name_options(error, [*self.fields.values()], values.values())
             raise
 
     def get_help(self, ctx: click.Context) -> str:

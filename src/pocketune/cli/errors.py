@@ -9,6 +9,7 @@ import shlex
 import sys
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pocketune.cli.options import shown_name
@@ -28,6 +29,7 @@ _NO_THREAD = "can't start new thread", "pthread_create failed"
 
 REMEDIES = {
     "add method": "add it to another, as in --method blocks+signed",
+    "classes": "to learn classes, train a kit for them, such as the bundled blocks",
     "other task": "these photos have labels of another kind than the kit learns, and the bundled "
     "kits are for classes: build a kit for them with pocketune train PHOTOS --network mobilenet_v2 "
     '--weights imagenet, which needs: pip install "pocketune[author]"',
@@ -39,10 +41,12 @@ REMEDIES = {
     "{run}",
     "finished run exists": "choose another folder with --out, or train it further with --kit {run} "
     "--out NEW",
-    "photos moved": "give their new location, as PHOTOS or with --photos",
+    "photos moved": "give their new location as PHOTOS, or to export and report with --photos",
     "save delta": "make one with: pocketune delta save {run} --out FILE",
     "delta file": "give a file that pocketune delta save has written",
     "new folder": "choose another folder with --out",
+    "calibrate": "give more photos to calibrate it on with --photos, or export it with --float32 "
+    "or, for ONNX, --fp16",
     "train further": "train it further with --kit {run}",
     "resume": "resume with: pocketune train --resume {run}",
 }
@@ -62,7 +66,9 @@ def message_of(error: PocketuneError) -> str:
     return message
 
 
-def name_options(error: PocketuneError, options: Iterable[OptionField]) -> None:
+def name_options(
+    error: PocketuneError, options: Sequence[OptionField], given: Iterable[object]
+) -> None:
     """Name options in the message of an error as they are typed, in place.
 
     A name of several words is always that of an option. One of a single word is, before an equals
@@ -71,17 +77,28 @@ def name_options(error: PocketuneError, options: Iterable[OptionField]) -> None:
     Args:
         error: The error of the library, which names Python's arguments.
         options: The options of the command that failed.
+        given: Their values. A path among them, such as `lr=0.1`, stays as it is.
     """
+    paths = [str(Path(each)) for each in given if isinstance(each, (str, Path))]
+    kept = "|".join(re.escape(path) for path in paths if _named(path, options) != path)
+    pieces = re.split(f"({kept})", error.message) if kept else [error.message]
+    pieces[::2] = [_named(piece, options) for piece in pieces[::2]]
+    error.message = "".join(pieces)
+
+
+def _named(text: str, options: Iterable[OptionField]) -> str:
+    """A text with its options as they are typed."""
     for each in options:
-        shown, name = shown_name(each), rf"(?<![\w/.-]){each.name}"
+        shown, name = shown_name(each), rf"(?<![\w/.'-]){each.name}"
         value = r"=(?:'([^']*)'|([^\s,:;]+))"
-        error.message = re.sub(name + value, partial(_typed, shown), error.message)
+        text = re.sub(name + value, partial(_typed, shown), text)
         rest = (
             r"(?![\w/.-])"
             if "_" in each.name
             else r"(?= (?:must|has no effect|needs|and \S+ must) )"
         )
-        error.message = re.sub(name + rest, shown, error.message)
+        text = re.sub(name + rest, shown, text)
+    return text
 
 
 def _typed(shown: str, found: re.Match[str]) -> str:

@@ -54,10 +54,10 @@ class KitMethod:
 
 
 @command(
-    "pocketune adapt-extractor photos/ --supernet supernet.safetensors --budget 96MB \\",
-    "    --time 1h --out kit/",
-    "pocketune adapt-extractor photos/ --supernet supernet.safetensors --budget 80MB \\",
-    "    --work kit.search --out smaller/",
+    "pocketune adapt-extractor photos/ --supernet supernet.safetensors \\",
+    "    --budget 96MB --time 1h --out kit/",
+    "pocketune adapt-extractor photos/ --supernet supernet.safetensors \\",
+    "    --budget 80MB --work kit.search --out smaller/",
     goes_on=True,
 )
 def adapt_extractor(

@@ -33,7 +33,8 @@ class ForecastOptions:
 
 @command(
     "pocketune kit forecast mobilenet_v2 --width 0.35 --classes 10",
-    "pocketune kit forecast mcunet_5fps --method tinytl --batch 4 --json | jq .training_memory",
+    "pocketune kit forecast mcunet_5fps --method tinytl --batch 4 --json \\",
+    "    | jq .training_memory",
 )
 def forecast(
     named: NetworkArgument,

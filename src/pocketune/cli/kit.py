@@ -113,7 +113,8 @@ class KitArgument:
     "pocketune kit build mobilenet_v2 --weights imagenet --out mobilenet.zip",
     "pocketune kit build mcunet_5fps --weights mcunet.safetensors \\",
     "    --method bias --size 160 --photos photos/ --out flowers.zip",
-    "pocketune kit build model.onnx --method mobiletl --photos photos/ --out mine.zip",
+    "pocketune kit build model.onnx --method mobiletl --photos photos/ \\",
+    "    --out mine.zip",
 )
 def build(
     named: KitNetwork,
@@ -129,6 +130,7 @@ def build(
     """Compile a network's training step into a kit, for devices without PyTorch."""
     from pocketune.data import MaskOptions, load_splits
 
+    reading.check_photos(options.photos)
     wait_asleep()
     dataset, masks = None, MaskOptions(**asdict(reading))
     if options.photos is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from pocketune.errors import PocketuneError
 from pocketune.options import Option, OptionField, flag, option
 
 NETWORK_PANEL = "Network"
@@ -59,6 +60,16 @@ class MaskReading:
         metavar="FILE|NAMES",
         unset="those of the photos; for a run, as in its training",
     )
+
+    def check_photos(self, photos: str | Path | None) -> None:
+        """Refuse these options without photos.
+
+        Raises:
+            PocketuneError: An option is set, and there are no photos.
+        """
+        for name, value in vars(self).items():
+            if value is not None and photos is None:
+                raise PocketuneError(f"{flag(name)} needs --photos: it is about their masks")
 
 
 @dataclass(frozen=True, kw_only=True)

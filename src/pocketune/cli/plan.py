@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pocketune.child import is_child
 from pocketune.cli.command import command
 from pocketune.cli.errors import print_error
 from pocketune.cli.options import LABELED, JsonOption, argument
@@ -118,7 +119,8 @@ def plan(
     _show(made)
     folder = asked.out or plan_folder(first_run(asked.photos))
     print(f"saved in {folder}", flush=True)
-    print_error(f"to train the choice: {_training(made, asked.photos, settings)}")
+    if not is_child():  # else `train` trains it at once
+        print_error(f"to train the choice: {_training(made, asked.photos, settings)}")
 
 
 def _training(plan: Plan, photos: str | Path, settings: TrainSettings) -> str:

@@ -64,7 +64,8 @@ class TargetMethod:
 
 
 @command(
-    "pocketune prune mobilenet_v2 --weights imagenet --photos photos/ --out pruned.safetensors",
+    "pocketune prune mobilenet_v2 --weights imagenet --photos photos/ \\",
+    "    --out pruned.safetensors",
     "pocketune train photos/ --network mobilenet_v2 --weights pruned.safetensors \\",
     "    --method repnet",
 )
@@ -87,6 +88,7 @@ def prune(
         raise PocketuneError("--importance l2 needs --photos; add them, or use --importance weight")
     if target.method is None and target.method_option:
         raise PocketuneError("--method-option needs --method")
+    reading.check_photos(photos)
     masks = MaskOptions(**asdict(reading))
     dataset = None if photos is None else load_splits(photos, masks=masks).train
     with author_half("pruning"):

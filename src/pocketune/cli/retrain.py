@@ -67,12 +67,13 @@ class RetrainOptions:
 
 
 @command(
-    "pocketune retrain pruned.safetensors --photos imagenette/ --teacher imagenet \\",
-    "    --out retrained.safetensors",
+    "pocketune retrain pruned.safetensors --photos imagenette/ \\",
+    "    --teacher imagenet --out retrained.safetensors",
     "pocketune retrain mobilenet_v2 --weights imagenet --lite-residual \\",
     "    --photos imagenette/ --out with_modules.safetensors",
-    "pocketune retrain mobilenet_v2 --weights imagenet --norm group --standardized \\",
-    "    --lite-residual --teacher imagenet --photos photos/ --out group.safetensors",
+    "pocketune retrain mobilenet_v2 --weights imagenet --norm group \\",
+    "    --standardized --lite-residual --teacher imagenet \\",
+    "    --photos photos/ --out group.safetensors",
 )
 def retrain(
     student: StudentArgument,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -41,6 +40,10 @@ if TYPE_CHECKING:
 
 DEFAULT_KIT = "blocks"
 ENGINE_PANEL = "Engine"
+_BUNDLED = (
+    f"training the bundled kit {DEFAULT_KIT!r}; choose another with --kit, or let Pocketune choose "
+    "with --budget or --time"
+)
 _EARLY = {"patience": " (stopped early: no better epoch)", "time": " (no more in the time limit)"}
 """What is said of a run that ended before its last step, by the reason."""
 _NO_STEP = (
@@ -119,10 +122,11 @@ class EngineOptions:
     "pocketune train photos/",
     "pocketune train photos/ --budget 96MB --time 10m",
     "pocketune train photos.zip --kit flowers.zip --budget 96MB --out runs/flowers",
-    "pocketune train photos/ --network mobilenet_v2 --weights imagenet --method blocks",
+    "pocketune train photos/ --network mobilenet_v2 --weights imagenet \\",
+    "    --method blocks",
     "pocketune train attributes.csv --network mobilenet_v2 --weights imagenet",
-    "pocketune train camvid.zip --network deeplabv3 --backbone mobilenet_v2 --weights imagenet \\",
-    "    --ignore void --class-weights balanced",
+    "pocketune train camvid.zip --network deeplabv3 --backbone mobilenet_v2 \\",
+    "    --weights imagenet --ignore void --class-weights balanced",
     "pocketune train --resume runs/flowers",
 )
 def train(
@@ -164,21 +168,13 @@ def train(
         with built_kit(trained.network, options, out) as (path, values):
             _print_result(_train(path, run.photos, out, settings, engine, deadline, values))
         return
+    first = None
     if run.kit is None and _PLANNED & given().keys():
         kit, settings = planned(run.photos, run.out, settings, choice)
     else:
-        kit = kit_path(run.kit or _default_kit(run.photos))
-    _print_result(_train(kit, run.photos, out, settings, engine, deadline))
-
-
-def _default_kit(photos: str | Path) -> str:
-    if os.path.exists(photos):  # noqa: PTH110 - raises nothing; the error is all that is said
-        print(
-            f"training the bundled kit {DEFAULT_KIT!r}; choose another with --kit, or let "
-            "Pocketune choose with --budget or --time",
-            flush=True,
-        )
-    return DEFAULT_KIT
+        kit = kit_path(run.kit or DEFAULT_KIT)
+        first = _BUNDLED if run.kit is None else None
+    _print_result(_train(kit, run.photos, out, settings, engine, deadline, first=first))
 
 
 def _train(
@@ -189,14 +185,17 @@ def _train(
     engine: EngineOptions,
     deadline: Deadline,
     values: Source | None = None,
+    first: str | None = None,
 ) -> TrainResult:
     from pocketune.device.train import train as train_kit
+    from pocketune.device.train.display import console
     from pocketune.kit.names import NETWORK
     from pocketune.kit.storage import run_file
 
     values = values or run_file(kit, NETWORK)  # of a run with PyTorch, or of kit build
     engines = _engines(engine, values)
-    return train_kit(kit, photos, out, settings, engine=engines, seconds=deadline.left)
+    shown, seconds = console(first=first), deadline.left
+    return train_kit(kit, photos, out, settings, engine=engines, progress=shown, seconds=seconds)
 
 
 def _resume(
@@ -224,7 +223,6 @@ def _engines(chosen: EngineOptions, network: Source | None = None) -> EngineFact
 
 
 def _print_result(result: TrainResult) -> None:
-    from pocketune.device.memory.process import process_memory
     from pocketune.device.memory.sizes import format_size
 
     with suppress(OSError):  # the run has succeeded even if nobody reads this
@@ -232,7 +230,7 @@ def _print_result(result: TrainResult) -> None:
         if result.reason == "time" and not result.steps:
             print(_NO_STEP)
         print_skipped(result.skipped)
-        print(f"peak memory {format_size(max(result.peak_memory, process_memory().peak))}")
+        print(f"peak memory {format_size(result.peak_memory)}")
         print(f"saved in {result.run}", flush=True)
     print_error(f"try: pocketune predict {shlex.quote(str(result.run))} PHOTO")
 

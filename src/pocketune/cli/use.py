@@ -109,7 +109,7 @@ class EvaluateOptions:
 
     photos: str | Path | None = argument(
         "Labeled photos, as for train. If they have a train/val split, the validation part is "
-        "used.",
+        "used; of the run's own photos, those that it held back.",
         default=None,
         metavar="PHOTOS",
         unset="the run's own validation photos",
@@ -130,8 +130,10 @@ class EvaluateOptions:
 
 @command(
     "pocketune predict runs/flowers new.jpg holiday/",
-    "pocketune predict runs/flowers holiday/ --json | jq -r 'select(.error | not) | .image'",
-    "pocketune predict --kit blocks --delta flowers.safetensors --delta birds.safetensors new.jpg",
+    "pocketune predict runs/flowers holiday/ --json \\",
+    "    | jq -r 'select(.error | not) | .image'",
+    "pocketune predict --kit blocks --delta flowers.safetensors \\",
+    "    --delta birds.safetensors new.jpg",
     "pocketune predict runs/streets holiday/ --out masks --window slide",
 )
 def predict(

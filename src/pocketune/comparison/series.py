@@ -78,7 +78,9 @@ class Series:
         settings = {**self.settings, **choice, "val_fraction": TUNING_FRACTION}
         cell, settings = self._planned(settings, TUNING_SEED, "validation")
         shown = ", ".join(f"{name} {rate:g}" for name, rate in choice.items())
-        return Planned(replace(cell, method=f"{self.method_name} with {shown}"), settings)
+        tried = f"{self.method_name} with {shown}"
+        model = tried if cell.model == cell.method else cell.model  # named once
+        return Planned(replace(cell, model=model, method=tried), settings)
 
     def _planned(self, settings: dict[str, Any], seed: int, part: Part) -> Planned:
         own = {"seed": seed}
@@ -101,8 +103,8 @@ def all_series(grid: Grid) -> list[Series]:
     """The series of a grid, in the order of its tables.
 
     Raises:
-        PocketuneError: Photos, weights or a kit cannot be found, or rates are to be chosen on a set
-            without test photos.
+        PocketuneError: Photos, weights or a kit cannot be found, a run is named in place of a kit,
+            or rates are to be chosen on a set without test photos.
     """
     models: list[tuple[Network | KitChoice, MethodChoice | None]] = [
         *product(grid.networks, grid.methods),
@@ -154,6 +156,11 @@ def _origin(
 
     if isinstance(model, KitChoice):
         kit = Kit.open(model.kit)
+        if kit.is_run:
+            raise PocketuneError(
+                f"{model.kit} is a run, which may have learned the photos that are to score it: "
+                "name a kit"
+            )
         return kit.manifest.method_name, [kit.identity]
     assert method is not None
     split = settings.get("val_fraction")

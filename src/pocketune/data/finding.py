@@ -69,7 +69,7 @@ def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
         return _annotated([path.name], FolderSource(path.parent), tasks, test, shown(str(path)))
     if not path.is_dir() and not is_archive(path):
         raise PocketuneError(
-            f"{shown(str(path))} is neither a folder nor a .csv, .json or .zip file"
+            f"{shown(str(path))} is neither a folder nor a .csv, .tsv, .json or .zip file"
         )
     source = _source(path)
     names, where = source.names(), shown(str(path))
@@ -217,7 +217,7 @@ def _of_folders(tasks: Sequence[type[Task]], where: str) -> type[Task]:
     raise PocketuneError(
         f"{where} gives each image a class by its folder, but {wanted} are needed: give a CSV of "
         f"{tasks[0].table}",
-        remedy=Remedy("other task", "use a kit for these labels"),
+        remedy=Remedy("classes", "use a kit for classes"),
     )
 
 

@@ -147,8 +147,8 @@ class _Columns(NamedTuple):
 
 
 def is_table(name: str) -> bool:
-    """Whether `read_table` can read a file: a CSV, or CelebA's list of attributes."""
-    return name.lower().endswith(".csv") or posixpath.basename(name) == CELEBA
+    """Whether `read_table` can read a file: a CSV or TSV, or CelebA's list of attributes."""
+    return name.lower().endswith((".csv", ".tsv")) or posixpath.basename(name) == CELEBA
 
 
 def is_annotations(name: str) -> bool:
@@ -198,8 +198,8 @@ def read_table(
         wanted = ", or ".join(task.table for task in tasks)
         message = f"{shown(name)} needs the columns {wanted}, but its first line has "
         message += shown(", ".join(first))
-        if _is_of_others(first, name, tasks):
-            raise PocketuneError(message, remedy=Remedy("other task", "use a kit for these labels"))
+        if (other := _other_task(first, name, tasks)) is not None:
+            raise PocketuneError(message, remedy=_kit_for(other))
         raise PocketuneError(f"{message}; rename its columns")
     examples = Examples(_example(row, line, columns, name) for line, row in rows)
     return Table(_unique(in_use(examples, test), name), columns.task, columns.label.titles)
@@ -246,13 +246,28 @@ def _celeba_rows(data: bytes, name: str) -> Iterator[_Row]:
     return chain([(line, [FILE_COLUMNS[0], *attributes])], rows)
 
 
-def _is_of_others(first: Sequence[str], name: str, tasks: Sequence[type[Task]]) -> bool:
-    """Whether a table that these tasks cannot read seems to be made for another one.
+def _kit_for(task: type[Task]) -> Remedy:
+    """What to do with labels of a task that the kit does not learn."""
+    if task.dense:
+        return Remedy("masks", "use a kit for masks")
+    if task.has_folders:
+        return Remedy("classes", "use a kit for classes")
+    return Remedy("other task", "use a kit for these labels")
+
+
+def _other_task(first: Sequence[str], name: str, tasks: Sequence[type[Task]]) -> type[Task] | None:
+    """The task that a table seems to be made for, which these tasks cannot read; None without.
 
     A single column of any name may be an attribute, but is more often a label.
     """
-    others = [task for task in TASKS.values() if task not in tasks and (task.dense or first[2:])]
-    return _titled(first, name, others) is not None
+    several = len(first) > 2
+    others = [
+        task
+        for task in TASKS.values()
+        if task not in tasks and (task.dense or task.has_folders or several)
+    ]
+    found = _titled(first, name, others)
+    return None if found is None else found.task
 
 
 def _titled(first: Sequence[str], name: str, tasks: Sequence[type[Task]]) -> _Columns | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pocketune.deployment.agreement import Agreement
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import replacing, writing
 from pocketune.kit.manifest import Quantization
 
@@ -45,11 +45,16 @@ def require_agreement(measured: Agreement, kit: Path, precision: str) -> None:
     Raises:
         PocketuneError: The logits are off by more than `BOUND` of their norm.
     """
-    if not measured.error <= BOUND:
-        raise PocketuneError(
-            f"{kit} cannot be exported as {precision}: the logits would be off by "
-            f"{measured.error:.1%} of their norm, more than {BOUND:.0%}; export it in float32"
-        )
+    if measured.error <= BOUND:
+        return
+    message = (
+        f"{kit} cannot be exported as {precision}: the logits would be off by "
+        f"{measured.error:.1%} of their norm, more than {BOUND:.0%}"
+    )
+    if precision != "int8":
+        raise PocketuneError(f"{message}; export it in float32")
+    remedy = Remedy("calibrate", "give more photos to calibrate it on, or export it in float32")
+    raise PocketuneError(message, remedy=remedy)
 
 
 def write_export(

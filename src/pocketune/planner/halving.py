@@ -86,8 +86,8 @@ class Round:
 def promising(trials: Sequence[Trial], training: Training = UNLIMITED) -> list[Trial]:
     """Trials in the order of what they promise.
 
-    Where prospects are equal or unknown, the trial with more work in a step comes first, since the
-    budget has already bounded it.
+    Of equal prospects, the one with less work in a step comes first. Where prospects are unknown,
+    it is the one with more: the budget has already bounded it.
 
     Args:
         trials: The trials.
@@ -95,8 +95,8 @@ def promising(trials: Sequence[Trial], training: Training = UNLIMITED) -> list[T
     """
 
     def key(trial: Trial) -> tuple[float, int]:
-        work = trial.cost.step_flops if trial.cost else 0
-        return -(expected_score(trial, training) or 0.0), -work
+        score, work = expected_score(trial, training), trial.cost.step_flops if trial.cost else 0
+        return (0.0, -work) if score is None else (-score, work)
 
     return sorted(trials, key=key)
 

@@ -84,7 +84,7 @@ def test_what_is_refused(tmp_path: Path, model: Model, photos: Path, monkeypatch
         export_tflite(model, model.kit.path / "step.onnx", photos=photos)
     with monkeypatch.context() as patch:
         patch.setattr(result, "BOUND", 1e-9)
-        with pytest.raises(PocketuneError, match=r"would be off by .*; export it in float32"):
+        with pytest.raises(PocketuneError, match=r"would be off by .*; give more photos"):
             export_tflite(model, out, photos=photos)
     with monkeypatch.context() as patch:
         patch.setattr(exporting, "TOLERANCE", -1.0)

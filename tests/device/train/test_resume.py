@@ -9,8 +9,13 @@ import pytest
 from PIL import Image
 
 from pocketune.device.engine.base import Gradients
+from pocketune.device.memory.process import ProcessMemory
+from pocketune.device.train import limit as limit_module
+from pocketune.device.train import run as run_module
 from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.device.train.limit import Pace
 from pocketune.device.train.progress import Silent
+from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import resume
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
@@ -40,6 +45,20 @@ def test_resumed_runs_end_with_the_same_bits(
     one = Checkpoint.load(tmp_path / "run" / LAST)
     assert one.settings.checkpoint_every == 2
     assert_same_end(tmp_path / "run", whole.run)
+
+
+def test_a_run_that_its_limit_of_time_shortened_says_so(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: Gradients) -> Gradients:
+        raise StopError
+
+    monkeypatch.setattr(limit_module, "_measure", lambda *_: Pace(0.1, 1000.0, opening=0.0))
+    with pytest.raises(StopError):
+        run(engine=failing("gradients", 2, stop), checkpoint_every=1, seconds=10_000)
+    result = resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
+    assert result.steps < 18
+    assert (result.reason, RunRecord.read(tmp_path / "run").reason) == ("time", "time")
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(run: Run, tmp_path: Path) -> None:
@@ -150,6 +169,12 @@ def test_photos_that_moved(stopped: Path, tmp_path: Path) -> None:
     result = resume(stopped, tmp_path / "moved", engine=SoftmaxEngine, progress=Silent())
     assert result.steps == 18
     assert Checkpoint.load(stopped / LAST).photos == str(tmp_path / "moved")
+
+
+def test_the_peak_is_that_of_all_processes(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "process_memory", lambda: ProcessMemory(1, 1))
+    result = resume(stopped, engine=SoftmaxEngine, progress=Silent())
+    assert result.peak_memory == RunRecord.read(stopped).peak_memory > 1
 
 
 def test_full_disk(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ it("knows what is the user's own", () => {
   expect(["a/.x.jpg", "__MACOSX/a.jpg", "a/Thumbs.db", "a/b.jpg"].filter(isOwn)).toEqual([
     "a/b.jpg",
   ]);
-  expect(["list.CSV", "csv.jpg"].filter(isTable)).toEqual(["list.CSV"]);
+  expect(["list.CSV", "a.tsv", "csv.jpg"].filter(isTable)).toEqual(["list.CSV", "a.tsv"]);
 });
 
 it("orders classes as the command line does", () => {

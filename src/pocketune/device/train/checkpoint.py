@@ -51,7 +51,7 @@ class Counters:
         trained: The best score of an epoch, as epochs are compared; the start does not count.
         stale: Epochs since this score.
         metrics_bytes: Length of metrics.jsonl.
-        finished: Why the run has ended: `steps` or `patience`; None while it is running.
+        finished: Why the run has ended: `steps`, `patience` or `time`; None while it is running.
     """
 
     step: int = 0
@@ -120,6 +120,7 @@ class Checkpoint:
         settings: The settings of the run.
         photos: Absolute path of the run's photos.
         identity: The kit, photos and classes that the checkpoint belongs to.
+        shortened: Whether a limit of time left room for fewer steps than the run was asked for.
     """
 
     parameters: State
@@ -129,6 +130,7 @@ class Checkpoint:
     settings: TrainSettings
     photos: str
     identity: RunIdentity
+    shortened: bool = False
 
     def save(self, path: Path) -> None:
         """Replace `path`, atomically.
@@ -146,6 +148,7 @@ class Checkpoint:
             "settings": self.settings.to_dict(),
             "photos": self.photos,
             "identity": asdict(self.identity),
+            "shortened": self.shortened,
         }
         write_tensors(path, tensors, kind="checkpoint", metadata=metadata)
 
@@ -173,6 +176,7 @@ class Checkpoint:
                 identity=RunIdentity(
                     identity["kit"], identity["photos"], tuple(identity["classes"])
                 ),
+                shortened=metadata.get("shortened", False),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise PocketuneError(f"{path} is not a complete checkpoint ({error})") from error
@@ -292,6 +296,7 @@ class Saver:
             settings=self._run.settings,
             photos=str(self._run.photos.path),
             identity=self._run.identity,
+            shortened=self._run.shortened,
         ).save(self._run.folder / LAST)
         self._saved_at = time.monotonic()
 

@@ -64,7 +64,7 @@ class Run:
         deadline: `time.monotonic()` after which no step begins.
         refit_seconds: Time for computing the classifier again after the last step.
         shortened: Whether the limit of time left room for fewer steps than the settings asked for.
-            A run that is resumed has no limit, and its settings are those that were left.
+            A run that is resumed has no limit, and makes the steps that there was room for.
     """
 
     folder: Path

@@ -72,7 +72,7 @@ class TrainResult:
             the limit of time left room for fewer.
         best_step: The step of the values in `best.safetensors`.
         best: Score of these values on the validation photos; None without validation photos.
-        peak_memory: Peak resident bytes of this process.
+        peak_memory: Peak resident bytes of the process, the largest if the run was resumed.
         skipped: Files that were skipped, each with the reason.
         start: Score on the validation photos before the first step; None without validation photos.
         head: Where the classifier came from: `class means`, `LDA` or `ridge` of the photos,
@@ -239,7 +239,15 @@ def resume(
             decoding=found.splits.decoding,
         )
         memory = _whole(memory, settings, found, kit)
-        resumed = Run(folder, settings, found, checkpoint.identity, memory.total, began)
+        resumed = Run(
+            folder,
+            settings,
+            found,
+            checkpoint.identity,
+            memory.total,
+            began,
+            shortened=checkpoint.shortened,
+        )
         with feature_cache(resumed, shown.note) as cache:
             state = restored_state(checkpoint, kit, factory, found.task)
             return _finish(resumed, state, shown, cache)
@@ -285,8 +293,8 @@ def _finish(
     if describe and (counters.finished != "time" or counters.step >= run.steps):
         with closing(shown):
             _describe(run, state, shown, cache)
-    peak = process_memory().peak
     record = RunRecord.read(run.folder)
+    peak = max(record.peak_memory, process_memory().peak)
     if peak > record.peak_memory:  # what came after the last step counts too
         replace(record, peak_memory=peak).write(run.folder)
     return TrainResult(

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -54,8 +55,9 @@ def evaluate(
         model: A run or a kit.
         photos: A folder of class folders, a CSV of file and label or of file and attributes,
             folders or a CSV of images and masks, or a .zip of these. If the photos are divided,
-            only the validation part is used, or `test` where there is no other. None stands for
-            the run's own validation photos.
+            only the validation part is used, or `test` where there is no other; of the run's own
+            photos, wherever they are now, those that it held back. None stands for the run's own
+            validation photos, where they were in its training.
         test: Use only the photos of the part `test`, which no run has seen.
         window: For masks, whether a photo is seen as a whole or through windows that slide over it.
         overlap: Share of a window that the next one repeats.
@@ -97,7 +99,7 @@ def evaluate(
     else:
         most = None if max_pixels is None else parse_pixels(max_pixels)
         splits = _all(photos, model, test, _masks_of(model, masks or MaskOptions()), most)
-        _note_training_photos(model, splits.val)
+        splits = _without_training_photos(model, splits)
     dataset, skipped = splits.val, splits.skipped
     batches = dataset if window == "whole" else None
     check_prediction(model, limit, before, splits.decoding, batches)
@@ -176,24 +178,24 @@ def _all(
     )
 
 
-def _note_training_photos(model: Model, dataset: ImageDataset) -> None:
-    """Say if these are the photos of the run, wherever they are now."""
+def _without_training_photos(model: Model, splits: Splits) -> Splits:
+    """Of the run's own photos, wherever they are now, those that it held back; of others, all."""
     last = model.kit.find(LAST)
     if last is None:
-        return
-    checkpoint = Checkpoint.load(last)
+        return splits
+    checkpoint, dataset = Checkpoint.load(last), splits.val
     settings = checkpoint.settings
     train, val = stratify(dataset.groups, val_fraction=settings.val_fraction, seed=settings.seed)
-    divided = Splits(dataset.subset(train), dataset.subset(val), ())
-    if divided.fingerprint() != checkpoint.identity.photos:
-        return
-    at_hand = len(val) and Path(checkpoint.photos).exists()
-    _log.info(
-        "the run was trained on %d of these %d photos, so that the figures are too good%s",
-        len(train),
-        len(dataset),
-        "; leave the photos out to evaluate those that it held back" if at_hand else "",
-    )
+    own = replace(splits, train=dataset.subset(train), val=dataset.subset(val))
+    if own.fingerprint() != checkpoint.identity.photos:
+        return splits
+    trained = f"the run was trained on {len(train)} of these {len(dataset)} photos"
+    if not len(val):
+        _log.info("%s, so that the figures are too good", trained)
+        return splits
+    _log.info("%s; the %d that it held back are evaluated", trained, len(val))
+    _note_choice(model)
+    return own
 
 
 def _checkpoint(model: Model) -> Checkpoint:
@@ -210,6 +212,12 @@ def _held_back(model: Model) -> Splits:
         raise PocketuneError(
             f"the run {model.kit.path} has no validation photos: give photos to evaluate"
         )
+    _note_choice(model)
+    return splits
+
+
+def _note_choice(model: Model) -> None:
+    """Say if the photos that a run held back also chose its best step."""
     chosen = False
     with suppress(PocketuneError):  # a run that is not finished has no record
         chosen = RunRecord.read(model.kit.path).steps > 0
@@ -218,7 +226,6 @@ def _held_back(model: Model) -> Splits:
             "these validation photos also chose the best step of the run, which flatters the "
             "figures; photos that it has not seen tell how good it is"
         )
-    return splits
 
 
 def run_photos(model: Model, moved: StrPath | None = None) -> Splits:

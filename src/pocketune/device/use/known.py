@@ -211,11 +211,13 @@ def _not_described(model: Model) -> PocketuneError:
     record = RunRecord.read(kit.path)
     if not described_photos(classes, kit.manifest.embeddings or 0):
         return PocketuneError(f"{cannot}, because {classes:,} are too many")
-    if record.reason == "time":
-        return PocketuneError(f"{cannot}: its time limit was too short to look at them again")
-    if record.settings["budget"] is not None:
-        return PocketuneError(f"{cannot}: its budget was too small; train it with a larger one")
-    return PocketuneError(f"{cannot}: it has no {KNOWN}, for which its time limit was too short")
+    causes = ["its budget was too small"] if record.settings["budget"] is not None else []
+    if record.reason == "time" or not causes:
+        causes.append("its time limit was too short")
+    return PocketuneError(
+        f"{cannot}: {' or '.join(causes)} to look at them again after the last step; train it "
+        "with more"
+    )
 
 
 def _mapped(

@@ -45,7 +45,7 @@ export function isOwn(path: string): boolean {
 }
 
 export function isTable(path: string): boolean {
-  return path.toLowerCase().endsWith(".csv");
+  return /\.[ct]sv$/i.test(path);
 }
 
 /** Read class folders: `cats/1.jpg`, or `train/cats/1.jpg` and `val/cats/2.jpg`. */
