@@ -1,4 +1,4 @@
-"""What the header of an AVIF says of its decoded planes."""
+"""What the headers in an AVIF say of its decoded planes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from itertools import islice
 
 _MOST_SAMPLES, _DEEP = 3.0, 2
 _COLORS = re.compile(rb"av1C\x81.(.)", re.DOTALL)
-_SEQUENCE = re.compile(rb"\x0a[\x06-\x7f]")  # header and size of an AV1 sequence header
+_SEQUENCE = re.compile(rb"\x0a[\x06-\x7f](?=[\x18-\x1f\x38-\x3f\x58-\x5f])")
+"""Type and size of an AV1 sequence header that begins as that of a still picture."""
 _RGB = 0x010D00  # colors whose range it does not say
 _LONGEST = 32  # bytes of one that are looked at
 
@@ -20,16 +21,17 @@ def avif_planes(data: bytes, size: tuple[int, int], *, alpha: bool) -> float:
     of items is put together from copies. What is not certain counts as the most.
 
     Args:
-        data: The beginning of the file.
+        data: The file.
         size: Width and height of the image.
         alpha: Whether the image has an alpha channel.
     """
-    boxes, _, coded = data.partition(b"mdat")
+    start = data.find(b"mdat")
+    boxes = data[:start]
     flags = [found[1][0] for found in _COLORS.finditer(boxes)]
     if not flags or b"grid" in boxes:
         return 2 * _DEEP * (_MOST_SAMPLES + alpha)
     depth = _DEEP if any(each & 0x40 for each in flags) else 1
-    copies = 1 if _is_plain(coded, size, len(flags)) else 2
+    copies = 1 if _is_plain(data, start, size, len(flags)) else 2
     return copies * depth * (max(map(_samples, flags)) + alpha)
 
 
@@ -40,10 +42,10 @@ def _samples(flags: int) -> float:
     return 1 + 2 / ((1 + (flags >> 3 & 1)) * (1 + (flags >> 2 & 1)))
 
 
-def _is_plain(coded: bytes, size: tuple[int, int], images: int) -> bool:
-    """Whether so many still pictures of a size begin here, all without film grain."""
-    starts = (found.end() for found in _SEQUENCE.finditer(coded))
-    grains = [_has_grain(coded[start : start + _LONGEST], size) for start in starts]
+def _is_plain(data: bytes, start: int, size: tuple[int, int], images: int) -> bool:
+    """Whether so many still pictures of a size follow, all without film grain."""
+    ends = (found.end() for found in _SEQUENCE.finditer(data, start))
+    grains = [_has_grain(data[end : end + _LONGEST], size) for end in ends]
     return grains.count(False) >= images and True not in grains
 
 

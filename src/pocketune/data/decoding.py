@@ -41,7 +41,7 @@ _STRIP = 8, 16  # of RGB, and of a mode that is converted
 _ROWS = 200_000  # what the decoder itself holds
 _METADATA = {"AVIF": 5}  # copies of what a file holds beside its pixels, which Pillow makes
 _OTHERS_METADATA = 3
-_OPENED = {"WEBP": 2, "AVIF": 1, "HEIF": 2}  # copies of a file that is read when it is opened
+_OPENED = 2  # copies of a file that is read when it is opened
 _STREAM = 1_200_000  # copies of the rows of a PNG, compressed and not, that are decoded one by one
 MASK_BYTES = 2
 """For each pixel of a mask: decoded, and as an array."""
@@ -218,7 +218,8 @@ def least_bytes(header: Header, size: int) -> int:
 
 def opening_bytes(header: Header) -> int:
     """Peak of the memory of an image that is opened and not decoded yet."""
-    return _metadata_bytes(header) + _OPENED.get(header.format, 0) * header.file_bytes
+    copies = 0 if header.format == "TIFF" else _OPENED
+    return _metadata_bytes(header) + copies * header.file_bytes
 
 
 def decoding_bytes(header: Header, scale: float, columns: int) -> int:

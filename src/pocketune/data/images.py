@@ -29,7 +29,7 @@ from PIL import (
 
 from pocketune.data.avif import avif_planes
 from pocketune.data.decoding import MAX_WORKING_BYTES, READ_WHOLE, check_size, pixel_bytes
-from pocketune.data.headers import LARGEST, Header
+from pocketune.data.headers import Header
 from pocketune.data.metadata import without_metadata
 from pocketune.data.netpbm import use_own_decoder
 from pocketune.data.segments import has_divided_scans, tag_bytes
@@ -261,7 +261,7 @@ def header_of(image: Image.Image) -> Header:
     kind = image.format or ""
     planes = 0.0
     if kind == "AVIF":
-        planes = avif_planes(_beginning(image), image.size, alpha="A" in image.mode)
+        planes = avif_planes(_content(image), image.size, alpha="A" in image.mode)
     return Header(
         kind,
         image.mode,
@@ -326,15 +326,15 @@ def _strip_bytes(image: TiffImagePlugin.TiffImageFile) -> int:
     return int(width * min(rows or image.height, image.height) * bits) // 8
 
 
-def _beginning(image: Image.Image) -> bytes:
-    """The first bytes of the file of an image; none if it is decoded."""
+def _content(image: Image.Image) -> bytes:
+    """The file of an image; nothing if it is decoded."""
     file: IO[bytes] | None = getattr(image, "fp", None)
-    return b"" if file is None else _at_rest(file, lambda opened: _from_start(opened, LARGEST))
+    return b"" if file is None else _at_rest(file, _whole)
 
 
-def _from_start(file: IO[bytes], size: int) -> bytes:
+def _whole(file: IO[bytes]) -> bytes:
     file.seek(0)
-    return file.read(size)
+    return file.read()
 
 
 def is_streamed(image: Image.Image) -> bool:
