@@ -136,7 +136,7 @@ def loaded_bytes() -> list[list[object]]:
         "index.html",
         "styles.css",
         "main.js",
-        *(path.name for path in SITE.glob("worker-*.js")),
+        *(path.name for path in SITE.glob("worker-wasm-*.js")),
     ]
     runtime = ["ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm.gz"]
     rows: list[list[object]] = []

@@ -23,7 +23,7 @@ from pocketune.kit.manifest import (
     Work,
 )
 from pocketune.kit.writer import write_kit
-from pocketune.tasks import Classification, Task
+from pocketune.tasks import Attributes, Classification, Task
 
 from ..kit.hollow import hollow_graph
 
@@ -44,7 +44,7 @@ class TinyKit:
     statistic: bool = True
     masks: bool = True
     embeddings: bool = True
-    task: type[Task] = Classification  # for others, step.onnx computes nothing
+    task: type[Task] = Classification  # for others than attributes, step.onnx computes nothing
 
     def write(self, path: Path) -> Kit:
         """Write the kit to a folder or a .zip."""
@@ -54,7 +54,7 @@ class TinyKit:
         """The kit's files by name."""
         graphs = self._graphs().items()
         files = {f"{name}.onnx": model.SerializeToString() for name, model in graphs}
-        if self.task is not Classification:
+        if self.task not in (Classification, Attributes):
             files["step.onnx"] = hollow_graph(self.manifest(), "step.onnx")
         return {**files, "parameters.safetensors": safetensors.numpy.save(self.state())}
 
@@ -117,15 +117,23 @@ class TinyKit:
 
     def _step(self) -> onnx.ModelProto:
         nodes = [] if self.frozen_part else self._front("features")
-        nodes += self._forward(["drop.mask"] if self.masks else []) + _backward(self.batch)
-        inputs = [self._start(self.batch), _value("labels", _INT64, [self.batch]), *self._state()]
+        nodes += self._forward(["drop.mask"] if self.masks else [])
+        if self.task is Attributes:
+            nodes += _attribute_loss(self.batch)
+            labels = _value("labels", _UINT8, [self.batch, "classes"])
+        else:
+            nodes += _class_loss(self.batch)
+            labels = _value("labels", _INT64, [self.batch])
+        nodes += _backward()
+        inputs = [self._start(self.batch), labels, *self._state()]
         outputs = ["loss", "correct", "grad.fc.weight", "grad.fc.bias", "grad.scale"]
         if self.masks:
             inputs.append(_value("drop.mask", _FLOAT, [self.batch, WIDTH]))
         if self.statistic:
             outputs.append("new.norm.running_mean")
             nodes += _new_mean()
-        return _model(nodes, inputs, outputs, self._constants())
+        correct = _FLOAT if self.task is Attributes else _INT64
+        return _model(nodes, inputs, outputs, self._constants(), correct)
 
     def _predict(self) -> onnx.ModelProto:
         nodes = [] if self.frozen_part else self._front("features")
@@ -186,7 +194,7 @@ class TinyKit:
         }
 
 
-def _backward(batch: int) -> list[onnx.NodeProto]:
+def _class_loss(batch: int) -> list[onnx.NodeProto]:
     return [
         _node("Shape", ["fc.bias"], "depth"),
         _node("OneHot", ["labels", "depth", "off_on"], "target"),
@@ -203,6 +211,33 @@ def _backward(batch: int) -> list[onnx.NodeProto]:
         _node("Sub", ["p", "target"], "g_sum"),
         _node("Constant", [], "b", value_float=float(batch)),
         _node("Div", ["g_sum", "b"], "g"),
+    ]
+
+
+def _attribute_loss(batch: int) -> list[onnx.NodeProto]:
+    return [
+        _node("Cast", ["labels"], "target", to=_FLOAT),
+        _node("Softplus", ["logits"], "absent"),
+        _node("Mul", ["target", "logits"], "present"),
+        _node("Sub", ["absent", "present"], "each"),
+        _node("ReduceMean", ["each"], "loss", keepdims=0),
+        _node("Greater", ["logits", "zero"], "guess"),
+        _node("Greater", ["target", "zero"], "truth"),
+        _node("Equal", ["guess", "truth"], "hit"),
+        _node("Cast", ["hit"], "hit_float", to=_FLOAT),
+        _node("ReduceMean", ["hit_float"], "share", keepdims=0),
+        _node("Constant", [], "b", value_float=float(batch)),
+        _node("Mul", ["share", "b"], "correct"),
+        _node("Sigmoid", ["logits"], "p"),
+        _node("Sub", ["p", "target"], "g_sum"),
+        _node("Size", ["logits"], "count"),
+        _node("Cast", ["count"], "count_float", to=_FLOAT),
+        _node("Div", ["g_sum", "count_float"], "g"),
+    ]
+
+
+def _backward() -> list[onnx.NodeProto]:
+    return [
         _node("Mul", ["g", "z"], "gz"),
         _node("ReduceSum", ["gz"], "grad.scale", keepdims=0),
         _node("Mul", ["g", "scale"], "gs"),
@@ -225,13 +260,14 @@ def _model(
     inputs: list[onnx.ValueInfoProto],
     outputs: Iterable[str],
     constants: dict[str, np.ndarray],
+    correct: int = _INT64,
 ) -> onnx.ModelProto:
     used = {name for node in nodes for name in node.input}
     graph = helper.make_graph(
         nodes,
         "tiny",
         inputs,
-        [_value(name, _INT64 if name == "correct" else _FLOAT, None) for name in outputs],
+        [_value(name, correct if name == "correct" else _FLOAT, None) for name in outputs],
         [numpy_helper.from_array(v, name) for name, v in constants.items() if name in used],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)

@@ -28,6 +28,7 @@ from pocketune.device.use.predict import predict
 from pocketune.kit.bundled import bundled_kit
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import Manifest, ParameterSpec
+from pocketune.tasks.attributes import Attributes, sigmoid
 from pocketune.tasks.classification import softmax
 
 from ..device.runs import make_settings, trained_state, write_best, write_photos
@@ -36,13 +37,29 @@ from ..kit.hollow import hollow_graph
 
 WEB = Path(__file__).parents[2] / "web"
 LOW_RANK = "low_rank"
-KITS = ("tiny", "whole", "last")
+CLASS_KITS = ("tiny", "whole", "last")
+ATTRIBUTES = "attributes"
+KITS = (*CLASS_KITS, ATTRIBUTES)
 TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_photos(tmp_path_factory.mktemp("data") / "photos", CLASSES, each=6)
+    return _write_photos(tmp_path_factory.mktemp("data") / "photos", each=6)
+
+
+def _write_photos(folder: Path, each: int) -> Path:
+    """Class folders, and beside them a table of attributes of the same photos."""
+    write_photos(folder, CLASSES, each=each)
+    files = [path.relative_to(folder.parent) for path in sorted(folder.rglob("*.png"))]
+    rows = [f"{file.as_posix()},{n % 2},{n // 2 % 2}" for n, file in enumerate(files)]
+    _photos_of(ATTRIBUTES, folder).write_text("\n".join(["file,bright,round", *rows]))
+    return folder
+
+
+def _photos_of(name: str, photos: Path) -> Path:
+    """The photos as a kit of this name learns them."""
+    return photos.parent / "table.csv" if name == ATTRIBUTES else photos
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
     for number, name in enumerate(KITS):
         kit = _kit(name, place)
         settings = make_settings(epochs=1, val_fraction=0.34, lr=0.01 if number < 2 else 0.001)
-        train(kit, photos, place / name, settings, progress=Silent())
+        train(kit, _photos_of(name, photos), place / name, settings, progress=Silent())
         shutil.make_archive(str(place / name), "zip", place / name)
         Delta.of(place / name).save(place / f"{name}.safetensors")
         (place / f"{name}.images").write_bytes(_images(kit).tobytes())
@@ -70,6 +87,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
 
 
 def _kit(name: str, place: Path) -> Kit:
+    if name == ATTRIBUTES:
+        return TinyKit(task=Attributes).write(place / f"{name}.kit.zip")
     if name in ("tiny", "whole"):  # with a frozen part, and without
         return TinyKit(frozen_part=name == "tiny").write(place / f"{name}.kit.zip")
     return Kit.open(bundled_kit(name))
@@ -128,14 +147,19 @@ def _logits(model: Model) -> np.ndarray[Any, Any]:
     return OnnxEngine(model.kit, model.state).predict(_images(model.kit))
 
 
+def _probabilities(model: Model, logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    attributes = model.kit.manifest.task.name == ATTRIBUTES
+    return sigmoid(logits) if attributes else softmax(logits)
+
+
 @pytest.mark.parametrize("name", KITS)
 def test_the_page_predicts_as_the_command_line(folder: Path, name: str) -> None:
     model = Model.open(folder / name)
     page = json.loads((folder / f"{name}.json").read_text())
     assert tuple(page["classes"]) == model.classes
-    expected = softmax(_logits(model))
+    expected = _probabilities(model, _logits(model))
     for part in ("run", "delta"):
-        found = softmax(np.array(page[part], np.float32).reshape(expected.shape))
+        found = np.array(page[part], np.float32).reshape(expected.shape)
         assert np.abs(found - expected).max() < TOLERANCE
 
 
@@ -148,10 +172,11 @@ def test_a_run_of_the_page_is_used_as_its_own(
     assert own.kit.identity == page.kit.identity
     for key, value in own.state.items():
         np.testing.assert_array_equal(page.state[key], value, strict=True)
-    assert known_of(own).tensors().keys() == known_of(page).tensors().keys()
-    options = {"unknown": True}
+    if name in CLASS_KITS:
+        assert known_of(own).tensors().keys() == known_of(page).tensors().keys()
+    options = {"unknown": name in CLASS_KITS}
     assert list(predict(page, photos, **options)) == list(predict(own, photos, **options))
-    others = write_photos(tmp_path / "others", CLASSES, each=5)
+    others = _photos_of(name, _write_photos(tmp_path / "others", each=5))
     assert evaluate(page, others).to_dict() == evaluate(own, others).to_dict()
     record = RunRecord.read(folder / f"{name}.page.zip")
     assert record.kit == own.kit.identity
@@ -177,7 +202,8 @@ def test_an_export_of_the_page_runs_and_is_valid(folder: Path, name: str, tmp_pa
     assert read == theirs
     session = open_session(file, as_written=False)
     (found,) = session.run(["logits"], {"images": _images(model.kit)})
-    assert np.abs(softmax(found) - softmax(_logits(model))).max() < TOLERANCE
+    found, expected = (_probabilities(model, each) for each in (found, _logits(model)))
+    assert np.abs(found - expected).max() < TOLERANCE
 
 
 def test_low_rank_updates_are_folded_as_python_folds_them(folder: Path, tmp_path: Path) -> None:
@@ -192,12 +218,17 @@ def test_low_rank_updates_are_folded_as_python_folds_them(folder: Path, tmp_path
     assert own.graph.node == theirs.graph.node
 
 
+@pytest.mark.parametrize("name", ["tiny", ATTRIBUTES])
 def test_training_goes_on_from_a_run_of_the_page(
-    folder: Path, photos: Path, tmp_path: Path
+    folder: Path, photos: Path, tmp_path: Path, name: str
 ) -> None:
-    kit, settings = folder / "tiny.page.zip", make_settings(epochs=1)
-    result = train(kit, photos, tmp_path / "run", settings, progress=Silent())
-    own = train(folder / "tiny", photos, tmp_path / "own", settings, progress=Silent())
+    kit, settings, given = (
+        folder / f"{name}.page.zip",
+        make_settings(epochs=1),
+        _photos_of(name, photos),
+    )
+    result = train(kit, given, tmp_path / "run", settings, progress=Silent())
+    own = train(folder / name, given, tmp_path / "own", settings, progress=Silent())
     assert (result.head, result.best_step) == (own.head, own.best_step)
     one, other = Model.open(result.run), Model.open(own.run)
     assert all(np.array_equal(value, other.state[key]) for key, value in one.state.items())

@@ -26,9 +26,9 @@ async function first(kitAddress: string, threads: number): Promise<number> {
   const blobs = await Promise.all(Array.from({ length: 11 }, (_, i) => photo(i)));
   const photos: PhotoEntry[] = [];
   for (const [i, blob] of blobs.slice(0, 10).entries()) {
-    const facts = { name: `${i}.jpg`, owner: (i % 2) + 1, part: null, recording: 0 };
+    const facts = { name: `${i}.jpg`, owners: [(i % 2) + 1], part: null, recording: 0 };
     const [record] = await store.add([{ ...facts, blob, thumbnail: blob }]);
-    photos.push({ id: record!.id, name: record!.name, label: i % 2, split: "train" });
+    photos.push({ id: record!.id, name: record!.name, label: [i % 2], split: "train" });
   }
   store.close();
   const kit = new Uint8Array(await (await fetch(kitAddress)).arrayBuffer());

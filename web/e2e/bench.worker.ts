@@ -1,4 +1,5 @@
 /** Steps of a kit, one at a time; see bench.ts. */
+import type { Label } from "../src/contract";
 import { Engine } from "../src/engine/engine";
 import { Optimizer } from "../src/engine/optimizer";
 import { Random } from "../src/engine/random";
@@ -8,7 +9,7 @@ import { readKit } from "../src/formats/kit";
 let engine: Engine;
 let optimizer: Optimizer;
 let pixels: Uint8Array;
-let labels: number[];
+let labels: Label[];
 
 self.onmessage = async ({ data }: MessageEvent<{ kit: string; threads: number } | "step">) => {
   if (data === "step") self.postMessage(await step());
@@ -26,7 +27,7 @@ async function open(address: string, threads: number): Promise<number> {
   optimizer = new Optimizer("adam", engine.parameters);
   const random = new Random(0, 0);
   pixels = new Uint8Array(manifest.batch * manifest.size ** 2 * 3).map(() => random.below(256));
-  labels = Array.from({ length: manifest.batch }, (_, i) => i % manifest.task.classes.length);
+  labels = Array.from({ length: manifest.batch }, (_, i) => [i % manifest.task.classes.length]);
   // A validation, too: its graph is opened in turn with the step's.
   await step();
   await engine.logits(await engine.prepare(pixels));

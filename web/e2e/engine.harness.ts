@@ -31,10 +31,10 @@ async function addPhotos(count: number): Promise<PhotoEntry[]> {
     context.fillStyle = `hsl(${(i * 53) % 360} 60% 80%)`;
     context.fillRect(0, label ? 0 : 60, 160, 60);
     const blob = await canvas.convertToBlob({ type: "image/jpeg" });
-    const facts = { name: `${i}.jpg`, owner: label + 1, part: null, recording: 0 };
+    const facts = { name: `${i}.jpg`, owners: [label + 1], part: null, recording: 0 };
     const [record] = await store.add([{ ...facts, blob, thumbnail: blob }]);
     const split = i % 8 > 5 ? "validation" : "train";
-    photos.push({ id: record!.id, name: record!.name, label, split });
+    photos.push({ id: record!.id, name: record!.name, label: [label], split });
   }
   store.close();
   return photos;
@@ -93,7 +93,7 @@ async function trainAndPredict(name: string, photos: PhotoEntry[], settings: Set
     events,
     correct: photos.filter(({ label }, i) => {
       const { probabilities } = found[i]!;
-      return probabilities[label]! > 0.5;
+      return probabilities[label[0]!]! > 0.5;
     }).length,
     unknown: found.filter(({ unknown }) => unknown).length,
     frameIsPhoto: of_frame!.probabilities.every(

@@ -31,15 +31,7 @@ afterAll(async () => {
 });
 
 /** What a command prints, in the folder of the test. */
-function pocketune(...options: string[]): string {
-  const done = spawnSync(given.PYTHON, ["-m", "pocketune", ...options], {
-    cwd: folder,
-    encoding: "utf8",
-    env: { ...process.env, OMP_NUM_THREADS: "1" },
-  });
-  expect(done.stderr + String(done.status)).toMatch(/0$/);
-  return done.stdout;
-}
+const pocketune = (...options: string[]) => given.output(folder, ...options);
 
 interface Told {
   image: string;
@@ -74,12 +66,6 @@ function told(...options: string[]): Map<string, Map<string, number>> {
         new Map(classes.map((each) => [each.class, each.probability])),
       ]),
   );
-}
-
-async function save(page: Page, name: string): Promise<void> {
-  const waiting = page.waitForEvent("download");
-  await page.getByRole("button", { name: `Download ${name}` }).click();
-  await (await waiting).saveAs(join(folder, name));
 }
 
 describe.skipIf(missing)("a project", () => {
@@ -126,7 +112,7 @@ describe.skipIf(missing)("a project", () => {
   it("gives files with which the command line predicts the same", async () => {
     await goTo(page, "Take along");
     for (const name of ["run.zip", "delta.safetensors", "model.onnx", "photos.zip"]) {
-      await save(page, name);
+      await given.save(page, folder, name);
     }
     const own = await predictAll(page, files);
     const names = files.map(({ name }) => name);
@@ -158,9 +144,7 @@ describe.skipIf(missing)("a project", () => {
     expect(spawnSync(given.PYTHON, ["-c", zip], { cwd: folder }).status).toBe(0);
     const theirs = told("more", ...files.map(({ name }) => name));
     for (const name of ["more.zip", "more.safetensors"]) {
-      const waiting = page.waitForEvent("filechooser");
-      await page.getByRole("button", { name: "Open a file" }).click();
-      await (await waiting).setFiles(join(folder, name));
+      await given.choose(page, "Open a file", join(folder, name));
       await page.getByText(`${name} is open; see “Use”.`).waitFor();
       for (const [file, probabilities] of await predictAll(page, files)) {
         for (const [label, probability] of probabilities) {

@@ -66,10 +66,10 @@ async function fill(page: Page): Promise<void> {
         { id: 1, name: "red" },
         { id: 2, name: "blue" },
       ];
-      project.put({ classes, kit: null }, "project");
+      project.put({ task: "classification", classes, kit: null }, "project");
       for (let id = 1; id <= count; id++) {
         const owner = id % 2 ? 1 : 2;
-        photos.put({ id, name: `${id}.png`, owner, part: null, recording: 0 });
+        photos.put({ id, name: `${id}.png`, owners: [owner], part: null, recording: 0 });
         const blob = made[(owner - 1) * 10 + (id % 10)]!;
         kept.put(blob, id);
         small.put(blob, id);

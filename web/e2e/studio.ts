@@ -1,5 +1,5 @@
 /** What the tests of the whole page share: the server, a browser, and photos that are made. */
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -46,6 +46,31 @@ export function pocketune(...options: string[]): ChildProcess {
     stdio: ["ignore", "pipe", "inherit"],
     cwd: ROOT,
   });
+}
+
+/** What a command prints, in a folder; throws if it fails. */
+export function output(folder: string, ...options: string[]): string {
+  const done = spawnSync(PYTHON, ["-m", "pocketune", ...options], {
+    cwd: folder,
+    encoding: "utf8",
+    env: { ...process.env, OMP_NUM_THREADS: "1" },
+  });
+  if (done.status !== 0) throw new Error(`${options.join(" ")}: ${done.stderr}`);
+  return done.stdout;
+}
+
+/** Put a file that the page offers into a folder. */
+export async function save(page: Page, folder: string, name: string): Promise<void> {
+  const waiting = page.waitForEvent("download");
+  await page.getByRole("button", { name: `Download ${name}` }).click();
+  await (await waiting).saveAs(join(folder, name));
+}
+
+/** Choose a file by a button. */
+export async function choose(page: Page, button: string, file: string | MadeFile): Promise<void> {
+  const waiting = page.waitForEvent("filechooser");
+  await page.getByRole("button", { name: button }).click();
+  await (await waiting).setFiles(file);
 }
 
 const MADE_CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"];

@@ -40,9 +40,12 @@ export interface Manifest {
   quantization: Record<string, unknown> | null;
 }
 
-/** The task, as `Task.to_dict` writes it; the engine trains `classification` alone. */
+/** The tasks that the page trains. */
+export type TaskName = "classification" | "attributes";
+
+/** The task, as `Task.to_dict` writes it. */
 export interface TaskSpec {
-  name: string;
+  name: TaskName;
   classes: string[];
   head: string[];
   label_smoothing?: number;
@@ -89,11 +92,13 @@ export interface Kit {
 
 export type Split = "train" | "validation";
 
+/** The index of the class; or for each attribute, 1 if the photo has it and 0 if not. */
+export type Label = readonly number[];
+
 export interface Photo {
   id: number;
   name: string;
-  /** Index of the class. */
-  label: number;
+  label: Label;
   blob: Blob;
   split: Split;
 }
@@ -265,6 +270,9 @@ export interface Known {
 
 export interface Mistake {
   photo: number;
+  /** 0; or which attribute is told wrong. */
+  question: number;
+  /** The class; or 1 for an attribute that the photo has, else 0. */
   label: number;
   guess: number;
   /** Probability of the guess. */
@@ -274,6 +282,7 @@ export interface Mistake {
 /** What a finished run gives; formats/run.ts writes a run folder, a delta or model.onnx of it. */
 export interface RunResult {
   kitHash: string;
+  task: TaskName;
   classes: string[];
   settings: ResolvedSettings;
   photos: { training: number; validation: number; imbalance: number };
@@ -284,9 +293,12 @@ export interface RunResult {
   parameters: State;
   known: Known | null;
   log: LogLine[];
-  /** Validation photos by class (row) and predicted class (column), by the best parameters. */
-  confusion: number[][];
-  /** Validation photos that are predicted wrong, the surest first; at most 50. */
+  /**
+   * Validation photos by class (row) and predicted class (column), by the best parameters; for each
+   * attribute, by whether they have it and whether that is predicted.
+   */
+  confusion: number[][][];
+  /** What is predicted wrong of validation photos, the surest first; at most 50. */
   mistakes: Mistake[];
   heapBytes: number;
   runtime: string;
@@ -336,7 +348,7 @@ export interface ModelJob {
 }
 
 export interface PhotoPrediction {
-  /** By class; they add up to 1. Empty if the photo cannot be decoded. */
+  /** By class, which add up to 1, or by attribute. Empty if the photo cannot be decoded. */
   probabilities: Float32Array;
   embedding: Float32Array | null;
   /** 1 minus the cosine to the nearest class mean; null without `known`. */

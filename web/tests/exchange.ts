@@ -7,6 +7,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import * as ort from "onnxruntime-web";
 import type { Kit } from "../src/contract";
+import { taskOf } from "../src/engine/tasks";
 import { readDelta, writeDelta } from "../src/formats/delta";
 import { writeModel } from "../src/formats/export";
 import { readModel, trainedOf, writeRun, type Trained } from "../src/formats/run";
@@ -39,7 +40,12 @@ async function predict(
   }
   const { logits } = await session.run(feeds, ["logits"]);
   if (logits!.dims[1] !== classes.length) throw new Error("logits are not of the classes");
-  return Array.from(logits!.data as Float32Array);
+  const task = taskOf(kit.manifest.task.name, classes.length);
+  const all = logits!.data as Float32Array;
+  const rows = Array.from({ length: logits!.dims[0]! }, (_, i) =>
+    task.probabilities(all.subarray(i * classes.length, (i + 1) * classes.length)),
+  );
+  return rows.flatMap((row) => [...row]);
 }
 
 async function main(folder: string): Promise<void> {

@@ -52,7 +52,7 @@ export function resolve(
 ): ResolvedSettings {
   const given = settings.epochs !== undefined;
   // Nothing could tell whether steps improve on the start, whose leave-one-out score is known.
-  const headAlone = !given && !photos.validation && hasClosedForm(manifest);
+  const headAlone = !given && !photos.validation && isLinear(manifest);
   const epochs = settings.epochs ?? (headAlone ? 0 : defaultEpochs(photos.stepsPerEpoch));
   const early = given || !epochs ? 0 : defaultPatience(epochs, photos.validation);
   const cached = manifest.features !== null && epochs >= 2 * DRAWS;
@@ -113,14 +113,12 @@ function rateOf(spec: ParameterSpec): keyof Rates {
   return own && spec.shape.length === 1 ? "bias_lr" : KINDS[spec.group];
 }
 
-/** Whether the output layer of a kit is a weight and a bias on one vector for each photo. */
+/**
+ * Whether the output layer of a kit is a weight and a bias on one vector for each photo, so that it can
+ * be computed from photos.
+ */
 export function isLinear(manifest: Manifest): boolean {
   return manifest.embeddings !== null && manifest.task.head.length === 2;
-}
-
-/** Whether the classifier of a kit can be computed from photos. */
-export function hasClosedForm(manifest: Manifest): boolean {
-  return isLinear(manifest) && manifest.task.name === "classification";
 }
 
 export const OPTIMIZERS: readonly OptimizerName[] = ["adam", "adamw", "sgd"];

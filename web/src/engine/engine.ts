@@ -1,14 +1,15 @@
 /** Gradients and predictions of a kit; see device/engine/onnx.py. */
-import { type Kit, type Manifest, type State, UserError } from "../contract";
+import { type Kit, type Label, type Manifest, type State, UserError } from "../contract";
 import type { Random } from "./random";
-import { bytes, type Feeds, floats, Graph, type Outputs, whole } from "./session";
+import { bytes, type Feeds, floats, Graph, type Outputs } from "./session";
+import { type Task, taskOf } from "./tasks";
 
 /** What a graph starts from, of several photos: pixels, or features where a part is frozen. */
 export type Start = Uint8Array | Float32Array;
 
 export interface Gradients {
   loss: number;
-  /** Photos of the batch that are predicted correctly. */
+  /** Photos of the batch that are predicted correctly; of attributes, the share of each photo counts. */
   correct: number;
   /** By the parameter's name, in its shape. */
   values: Map<string, Float32Array>;
@@ -24,6 +25,7 @@ export class Engine {
   readonly parameters: State;
   readonly statistics: State;
   readonly manifest: Manifest;
+  readonly task: Task;
   private features: Graph | null = null;
   private open: { name: "step" | "predict"; graph: Graph } | null = null;
 
@@ -31,9 +33,10 @@ export class Engine {
   constructor(
     private readonly kit: Kit,
     state: State,
-    readonly classes: number,
+    classes: number,
   ) {
     this.manifest = kit.manifest;
+    this.task = taskOf(kit.manifest.task.name, classes);
     const copies = copyState(state);
     const pick = (specs: readonly { name: string }[]): State =>
       new Map(specs.map(({ name }) => [name, copies.get(name)!]));
@@ -88,18 +91,18 @@ export class Engine {
   }
 
   /** Loss and gradients of a batch, in training mode; updates the statistics. */
-  async gradients(start: Start, labels: readonly number[], random: Random): Promise<Gradients> {
+  async gradients(start: Start, labels: readonly Label[], random: Random): Promise<Gradients> {
     return this.gradientsWith(start, labels, this.drawMasks(random));
   }
 
   /** The same with given dropout masks, by name. */
   async gradientsWith(
     start: Start,
-    labels: readonly number[],
+    labels: readonly Label[],
     masks: ReadonlyMap<string, Float32Array>,
   ): Promise<Gradients> {
     const graph = await this.graph("step");
-    const feeds: Feeds = { ...this.startFeed(start), labels: whole(labels) };
+    const feeds: Feeds = { ...this.startFeed(start), labels: this.task.feed(labels) };
     for (const { name, shape } of this.manifest.masks)
       feeds[name] = floats(masks.get(name)!, shape);
     const gradients = [...this.parameters.keys()].map((name) => `grad.${name}`);
@@ -122,7 +125,7 @@ export class Engine {
 
   /** Logits (N, classes) of what photos start from, computed a training batch at a time. */
   logits(start: Start): Promise<Float32Array> {
-    return this.evaluate(start, "logits", this.classes);
+    return this.evaluate(start, "logits", this.task.outputs);
   }
 
   /** Inputs (N, D) of the output layer. */

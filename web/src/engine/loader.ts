@@ -1,5 +1,11 @@
 /** Batches of photos as the graphs start from them; see data/loader.py and device/cache/loader.py. */
-import { type FeatureKey, type PhotoEntry, UserError, type WorkerStore } from "../contract";
+import {
+  type FeatureKey,
+  type Label,
+  type PhotoEntry,
+  UserError,
+  type WorkerStore,
+} from "../contract";
 import type { Code } from "./code";
 import type { Start } from "./engine";
 import { type ReadPixels, Unreadable } from "./pixels";
@@ -8,7 +14,7 @@ import { centerView, type ChooseView, randomView } from "./views";
 
 export interface Batch {
   start: Start;
-  labels: number[];
+  labels: Label[];
   /** Ids of the photos. */
   photos: number[];
 }

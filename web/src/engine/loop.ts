@@ -139,9 +139,10 @@ export class Loop {
 
   private async validate(goOn = () => this.goOn()): Promise<Validated> {
     if (!this.run.validate.length) return { score: null, judged: null };
-    const { offsets } = this.run;
-    const plain = new Metric();
-    const weighted = offsets && new Metric(Array.from(offsets, (offset) => Math.exp(-offset)));
+    const { offsets, task } = this.run;
+    const plain = new Metric(task);
+    const weights = offsets && Array.from(offsets, (offset) => Math.exp(-offset));
+    const weighted = weights && new Metric(task, weights);
     for await (const batch of this.validation.epoch(0)) {
       const logits = await this.engine.logits(batch.start);
       if (offsets) logits.forEach((value, i) => (logits[i] = value - offsets[i % offsets.length]!));

@@ -3,7 +3,6 @@ import type { Known, PhotoPrediction } from "../contract";
 import type { Engine } from "./engine";
 import { distancesOf } from "./known";
 import type { Picture } from "./messages";
-import { softmax } from "./metric";
 import { type ReadPixels, Unreadable } from "./pixels";
 import { centerView } from "./views";
 
@@ -40,7 +39,7 @@ export async function predictPixels(
   pixels: Uint8Array,
 ): Promise<PhotoPrediction> {
   const start = await engine.prepare(pixels);
-  const probabilities = softmax(await engine.logits(start));
+  const probabilities = engine.task.probabilities(await engine.logits(start));
   if (engine.manifest.embeddings === null) return { ...NOTHING, probabilities };
   const embedding = await engine.embed(start);
   const distance = known ? distancesOf(known, embedding)[0]! : null;

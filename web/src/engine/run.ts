@@ -14,9 +14,10 @@ import { Code } from "./code";
 import { resolve } from "./defaults";
 import type { Engine } from "./engine";
 import { type Cache, Loader, type Source, TrainingLoader } from "./loader";
-import { adjustment, countLabels } from "./metric";
+import { adjustment, countGroups } from "./metric";
 import type { ReadPixels } from "./pixels";
 import { Purpose, Random } from "./random";
+import { type Task, taskOf } from "./tasks";
 
 /** What the user asks of a run while it goes on. */
 export type Request = "go" | "pause" | "stop";
@@ -46,6 +47,7 @@ export interface RunOptions {
 export class Stopped extends Error {}
 
 export class Run {
+  readonly task: Task;
   readonly train: PhotoEntry[];
   readonly validate: PhotoEntry[];
   readonly settings: ResolvedSettings;
@@ -57,17 +59,18 @@ export class Run {
 
   constructor(readonly options: RunOptions) {
     const { kit, photos, classes, resume } = options;
-    check(options);
+    this.task = taskOf(kit.manifest.task.name, classes.length);
+    check(options, this.task);
     this.train = photos.filter(({ split }) => split === "train");
     this.validate = photos.filter(({ split }) => split === "validation");
     const labels = this.train.map(({ label }) => label);
-    const counts = countLabels(labels, classes.length);
+    const counts = countGroups(this.task, labels);
     this.imbalance = Math.max(...counts) / Math.min(...counts);
     const { manifest } = kit;
     const stepsPerEpoch = Math.max(1, Math.floor(labels.length / manifest.batch));
     const given = { stepsPerEpoch, validation: this.validate.length, imbalance: this.imbalance };
     this.settings = resume?.settings ?? resolve(options.settings, manifest, given);
-    this.offsets = this.steps ? adjustment(labels, classes.length, this.settings.balance) : null;
+    this.offsets = this.steps ? adjustment(counts, this.settings.balance) : null;
   }
 
   get manifest() {
@@ -165,19 +168,15 @@ export class Run {
 }
 
 /** Throws UserError where a run would make no sense. */
-function check({ kit, classes, photos, resume }: RunOptions): void {
-  const { task } = kit.manifest;
-  if (task.name !== "classification") {
-    throw new UserError(
-      `The studio trains kits of classification, and this one is of ${task.name}.`,
-    );
-  }
-  if (classes.length < 2) throw new UserError("There is only one class; add another one.");
+function check({ kit, classes, photos, resume }: RunOptions, task: Task): void {
   const labels = photos.filter(({ split }) => split === "train").map(({ label }) => label);
-  const empty = countLabels(labels, classes.length).indexOf(0);
-  if (empty >= 0) {
-    throw new UserError(`The class ${classes[empty]!} has no photos to train on; add some.`);
-  }
+  if (kit.manifest.task.name === "attributes") {
+    if (new Set(labels.map((label) => label.join())).size < 2) {
+      throw new UserError(
+        "The photos to train on all have the same attributes; add some that differ in one.",
+      );
+    }
+  } else checkClasses(classes, countGroups(task, labels));
   if (!resume) return;
   const same =
     resume.kitHash === kit.hash &&
@@ -185,5 +184,13 @@ function check({ kit, classes, photos, resume }: RunOptions): void {
     JSON.stringify(resume.photos) === JSON.stringify(photos);
   if (!same) {
     throw new UserError("The kit, the classes or the photos have changed; start a new run.");
+  }
+}
+
+function checkClasses(classes: readonly string[], counts: readonly number[]): void {
+  if (classes.length < 2) throw new UserError("There is only one class; add another one.");
+  const empty = counts.indexOf(0);
+  if (empty >= 0) {
+    throw new UserError(`The class ${classes[empty]!} has no photos to train on; add some.`);
   }
 }

@@ -1,6 +1,6 @@
 /** The values that a run starts from; see device/train/start.py and refit.py. */
-import type { Score, State } from "../contract";
-import { hasClosedForm } from "./defaults";
+import type { Label, Score, State } from "../contract";
+import { isLinear } from "./defaults";
 import { copyState, Engine } from "./engine";
 import { fitHead, type Head } from "./head/fit";
 import type { Embeddings } from "./head/sums";
@@ -27,7 +27,7 @@ export async function startValues(run: Run): Promise<Start> {
   const kept = JSON.stringify(stateClasses) === JSON.stringify(classes);
   const values = kept ? copyState(state) : withNewHead(run, state);
   const start: Start = { values, head: kept ? "kept" : "random", images: 0, estimate: null };
-  if (run.settings.head_start === "random" || !hasClosedForm(manifest)) return start;
+  if (run.settings.head_start === "random" || !isLinear(manifest)) return start;
   const engine = new Engine(kit, values, classes.length);
   run.options.emit({ kind: "phase", phase: "features" });
   const embeddings = await embed(run, engine);
@@ -51,7 +51,7 @@ export function isRefitted(run: Run): boolean {
   return (
     run.settings.head_start !== "random" &&
     run.validate.length > 0 &&
-    hasClosedForm(run.manifest) &&
+    isLinear(run.manifest) &&
     parameters.some(({ name }) => !task.head.includes(name))
   );
 }
@@ -75,7 +75,7 @@ async function embed(run: Run, engine: Engine): Promise<Embeddings> {
   const size = run.manifest.embeddings ?? 0;
   const most = Math.min(run.train.length, Math.max(1, Math.floor(VALUES / size)));
   const rows = new Float32Array(most * size);
-  const labels: number[] = [];
+  const labels: Label[] = [];
   const began = performance.now();
   for await (const batch of run.sample(engine, most).epoch(0)) {
     rows.set(await engine.embed(batch.start), labels.length * size);
@@ -85,8 +85,7 @@ async function embed(run: Run, engine: Engine): Promise<Embeddings> {
     await run.goOn();
     if (seconds > SECONDS) break;
   }
-  const classes = run.options.classes.length;
-  return { size, rows: rows.subarray(0, labels.length * size), labels, classes };
+  return { size, rows: rows.subarray(0, labels.length * size), labels, task: run.task };
 }
 
 /** Weights are uniform in +-1 / sqrt(fan-in) and biases zero, as in TinyTL (Cai et al., 2020). */
@@ -109,7 +108,7 @@ function scoreOf(values: State, names: readonly string[], of: Embeddings): Score
     Float32Array,
     Float32Array,
   ];
-  const metric = new Metric();
+  const metric = new Metric(of.task);
   for (let i = 0; i < of.labels.length; i++) {
     const row = of.rows.subarray(i * of.size, (i + 1) * of.size);
     const logits = bias.map((b, c) => {

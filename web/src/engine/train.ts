@@ -1,9 +1,7 @@
 /** A whole run: start, steps, and what its result says of the classes. */
 import type { Known, Mistake, RunResult } from "../contract";
-import { type Embeddings } from "./head/sums";
-import { fitKnown } from "./known";
+import { fitKnown, type Labeled } from "./known";
 import { Loop } from "./loop";
-import { argmax, softmax } from "./metric";
 import { Run, type RunOptions, Stopped } from "./run";
 import { runtimeName } from "./session";
 import { startValues } from "./start";
@@ -36,6 +34,7 @@ async function resultOf(run: Run, loop: Loop): Promise<RunResult> {
   counters.elapsed = log.elapsed;
   return {
     kitHash: options.kit.hash,
+    task: run.manifest.task.name,
     classes: options.classes,
     settings,
     photos: {
@@ -56,22 +55,25 @@ async function resultOf(run: Run, loop: Loop): Promise<RunResult> {
   };
 }
 
-/** Confusion matrix and worst mistakes of the best values on the validation photos. */
-async function judge(
-  run: Run,
-  loop: Loop,
-): Promise<{ confusion: number[][]; mistakes: Mistake[] }> {
-  const classes = run.options.classes.length;
-  const confusion = Array.from({ length: classes }, () => new Array<number>(classes).fill(0));
+/** Confusion matrices and worst mistakes of the best values on the validation photos. */
+async function judge(run: Run, loop: Loop): Promise<Pick<RunResult, "confusion" | "mistakes">> {
+  const { outputs, questions, choices } = run.task;
+  const confusion = Array.from({ length: questions }, () =>
+    Array.from({ length: choices }, () => new Array<number>(choices).fill(0)),
+  );
   const mistakes: Mistake[] = [];
   for await (const batch of run.validation(loop.engine).epoch(0)) {
     const logits = await loop.engine.logits(batch.start);
-    batch.labels.forEach((label, i) => {
-      const guess = argmax(logits, i * classes, classes);
-      confusion[label]![guess]! += 1;
-      if (guess === label) return;
-      const own = softmax(logits.subarray(i * classes, (i + 1) * classes));
-      mistakes.push({ photo: batch.photos[i]!, label, guess, probability: own[guess]! });
+    batch.labels.forEach((answers, i) => {
+      const own = run.task.probabilities(logits.subarray(i * outputs, (i + 1) * outputs));
+      const guesses = run.task.answers(logits, i * outputs);
+      answers.forEach((label, question) => {
+        const guess = guesses[question]!;
+        confusion[question]![label]![guess]! += 1;
+        if (guess === label) return;
+        const probability = run.task.probabilityOf(own, question, guess);
+        mistakes.push({ photo: batch.photos[i]!, question, label, guess, probability });
+      });
     });
     await run.goOn();
   }
@@ -79,12 +81,12 @@ async function judge(
   return { confusion, mistakes: mistakes.slice(0, MISTAKES) };
 }
 
-/** What photos of the classes look like; null for a network without embeddings. */
+/** What photos of the classes look like; null for attributes, or a network without embeddings. */
 async function describe(run: Run, loop: Loop): Promise<Known | null> {
   const size = run.manifest.embeddings;
-  if (size === null) return null;
-  const classes = run.options.classes.length;
-  const limit = Math.max(Math.min(KNOWN_PHOTOS, Math.floor(KNOWN_VALUES / size)), 2 * classes);
+  const { groups } = run.task;
+  if (size === null || groups < 2) return null;
+  const limit = Math.max(Math.min(KNOWN_PHOTOS, Math.floor(KNOWN_VALUES / size)), 2 * groups);
   const training = await embedEvenly(run, loop, size, limit);
   if (!training.labels.length) return null;
   const heldOut: Float32Array[] = [];
@@ -100,11 +102,12 @@ async function describe(run: Run, loop: Loop): Promise<Known | null> {
 }
 
 /** Embeddings of at most so many training photos, of all classes in turn. */
-async function embedEvenly(run: Run, loop: Loop, size: number, limit: number): Promise<Embeddings> {
+async function embedEvenly(run: Run, loop: Loop, size: number, limit: number): Promise<Labeled> {
   const seen = new Map<number, number>();
-  const places = run.train.map(({ label }) => {
-    const place = seen.get(label) ?? 0;
-    seen.set(label, place + 1);
+  const groups = run.train.map(({ label }) => run.task.group(label));
+  const places = groups.map((group) => {
+    const place = seen.get(group) ?? 0;
+    seen.set(group, place + 1);
     return place;
   });
   const chosen = [...places.keys()].sort((a, b) => places[a]! - places[b]! || a - b);
@@ -118,10 +121,10 @@ async function embedEvenly(run: Run, loop: Loop, size: number, limit: number): P
     )
     .epoch(0)) {
     rows.push(await loop.engine.embed(batch.start));
-    labels.push(...batch.labels);
+    labels.push(...batch.labels.map((label) => run.task.group(label)));
     await run.goOn();
   }
-  return { size, rows: concatenated(rows), labels, classes: run.options.classes.length };
+  return { size, rows: concatenated(rows), labels };
 }
 
 function concatenated(parts: Float32Array[]): Float32Array {

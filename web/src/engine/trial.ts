@@ -13,11 +13,13 @@ const STEPS = 5;
  */
 export async function tryStep(kit: Kit): Promise<Trial> {
   const { batch, size, task } = kit.manifest;
-  const classes = task.classes.length;
-  const engine = new Engine(kit, kit.parameters, classes);
+  const engine = new Engine(kit, kit.parameters, task.classes.length);
+  const { questions, choices } = engine.task;
   const random = new Random(0, 0);
   const pixels = new Uint8Array(batch * size ** 2 * 3).map(() => random.below(256));
-  const labels = Array.from({ length: batch }, (_, i) => i % classes);
+  const labels = Array.from({ length: batch }, (_, i) =>
+    Array.from({ length: questions }, (_, question) => (i + question) % choices),
+  );
   const start = await engine.prepare(pixels);
   const step = () => engine.gradients(start, labels, new Random(0, 1));
   const { loss, values } = await step();

@@ -102,7 +102,7 @@ function agrees(value: Value, type: string | null, shape: Shape): boolean {
   );
 }
 
-/** The inputs and outputs of a graph of a kit of classification. */
+/** The inputs and outputs of a graph of a kit. */
 export function signature(manifest: Manifest, name: string): Signature {
   const { size, batch, features, embeddings, task } = manifest;
   const classes = task.classes.length;
@@ -123,7 +123,8 @@ export function signature(manifest: Manifest, name: string): Signature {
     if (embeddings !== null) outputs.set("embeddings", ["float32", [null, embeddings]]);
     return { inputs, outputs };
   }
-  inputs.set("labels", ["int64", [batch]]);
+  const attributes = task.name === "attributes";
+  inputs.set("labels", attributes ? ["uint8", [batch, classes]] : ["int64", [batch]]);
   for (const mask of manifest.masks) inputs.set(mask.name, ["float32", mask.shape]);
   const outputs: Declared = new Map([
     ["loss", ["float32", []]],

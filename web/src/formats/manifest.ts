@@ -1,5 +1,5 @@
 /** The description of a kit, read with the checks and messages of `pocketune.kit.manifest`. */
-import { UserError, type Manifest, type TaskSpec } from "../contract";
+import { UserError, type Manifest, type TaskName, type TaskSpec } from "../contract";
 import { grouped, product, shapeText } from "./bytes";
 import { fromJson, type Json } from "./json";
 import rules from "./rules.json";
@@ -26,9 +26,9 @@ const shape = list(whole(1));
 const anything: Read<Record<string, unknown>> = dict((value: Json): unknown => fromJson(value));
 
 /** What the page trains; kits of other tasks are refused in one sentence. */
-const CLASSIFICATION = "classification";
+const TRAINED: readonly string[] = ["classification", "attributes"] satisfies TaskName[];
 
-const classification = fields<Omit<TaskSpec, "name"> & { label_smoothing: number }>({
+const options = fields<Omit<TaskSpec, "name"> & { label_smoothing: number }>({
   classes: list(text),
   head: list(text),
   label_smoothing: finite,
@@ -41,13 +41,13 @@ export const readTask: Read<TaskSpec> = (value, place) => {
   if (typeof name !== "string" || !rules.tasks.includes(name)) {
     throw place.field("name").expected(`one of ${rules.tasks.join(", ")}`, name);
   }
-  if (name !== CLASSIFICATION) {
+  if (!TRAINED.includes(name)) {
     throw new UserError(
-      `${place.file} is of the task ${name}, and this page trains ${CLASSIFICATION} alone: use ` +
-        "the command line for it",
+      `${place.file} is of the task ${name}, and this page trains ${TRAINED.join(" and ")} alone: ` +
+        "use the command line for it",
     );
   }
-  const task = { name, ...classification(left, place) } as TaskSpec;
+  const task = { name, ...options(left, place) } as TaskSpec;
   const problem = problemOfTask(task);
   if (problem) throw new UserError(`${place.toString()}: ${problem}`);
   return task;

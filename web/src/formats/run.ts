@@ -290,6 +290,6 @@ function settingsJson(result: RunResult): Map<string, unknown> {
 
 /** Hash of the names and labels of the photos, in order. */
 async function fingerprint(photos: PhotoEntry[], classes: string[]): Promise<string> {
-  const lines = photos.map(({ name, label, split }) => [split, name, classes[label] ?? ""]);
-  return sha256(utf8(JSON.stringify(lines)));
+  const lines = photos.map(({ name, label, split }) => [split, name, ...label]);
+  return sha256(utf8(JSON.stringify([classes, ...lines])));
 }

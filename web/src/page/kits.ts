@@ -1,5 +1,5 @@
 /** The kits that can be chosen: those of the site, and those that were dropped onto the page. */
-import { type Kit, UserError } from "../contract";
+import { type Kit, type TaskName, UserError } from "../contract";
 import { readKit } from "../formats/kit";
 import { readModel } from "../formats/run";
 import { writeZip } from "../formats/zip";
@@ -13,14 +13,14 @@ export interface Offer {
   network: Record<string, unknown>;
   method: Record<string, unknown>;
   size: number;
-  task: string;
+  task: TaskName;
   trained: number;
   /** Address on the site; null for a kit that is kept in this browser. */
   path: string | null;
 }
 
 const MOST_BYTES = 512 << 20;
-const LEARNED = "classification";
+const LEARNED: readonly string[] = ["classification", "attributes"] satisfies TaskName[];
 
 export class Catalog {
   offers: Offer[] = [];
@@ -35,7 +35,7 @@ export class Catalog {
     for (const { hash, name, zip } of kept) {
       if (!known.has(hash)) own.push(offerOf(name, await readKit(zip)));
     }
-    const offers = [...site, ...own].filter(({ task }) => task === LEARNED);
+    const offers = [...site, ...own].filter(({ task }) => LEARNED.includes(task));
     this.offers = offers.sort((a, b) => a.trained - b.trained); // the quickest first
   }
 
@@ -76,7 +76,6 @@ export class Catalog {
     const zip = new Uint8Array(await file.arrayBuffer());
     const { kit, isRun } = await readModel(zip, file.name);
     if (isRun) throw new UserError(texts.aRun(file.name));
-    if (kit.manifest.task.name !== LEARNED) throw new UserError(texts.otherTask(file.name));
     const name = file.name.replace(/\.zip$/i, "");
     await this.store.addKit({ hash: kit.hash, name, zip });
     await this.load();

@@ -6,7 +6,7 @@ import { CollectView } from "./collect/view";
 import type { Given } from "./collect/sources";
 import { announce, h } from "./dom";
 import { Catalog } from "./kits";
-import { fail, messages } from "./messages";
+import { clear, failForGood, messages } from "./messages";
 import { Project } from "./project";
 import { keepForOffline } from "./offline";
 import { TakeView } from "./take/view";
@@ -89,8 +89,8 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
   const take = new TakeView(project, catalog, {
     opened: async (model) => {
       await catalog.load();
-      if (catalog.find(model.kitHash)) await project.chooseKit(model.kitHash);
-      await train.kits.show();
+      const kit = catalog.find(model.kitHash);
+      if (kit) await train.kits.choose(kit);
       show(model);
     },
     forget: async () => {
@@ -98,15 +98,18 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
       await project.forget();
       show(undefined);
       await catalog.load();
-      await train.kits.show();
+      train.kits.show();
     },
   });
   const views = { collect, train, use, take };
   route(views, links);
-  addEventListener("hashchange", () => route(views, links, true));
+  addEventListener("hashchange", () => {
+    clear();
+    route(views, links, true);
+  });
   place.append(...PARTS.map((part) => views[part].element));
   await catalog.load();
-  await train.kits.show();
+  train.kits.show();
   show(await store.model());
   const checkpoint = await store.checkpoint();
   if (checkpoint) train.offer(checkpoint);
@@ -166,4 +169,4 @@ function acceptDrops({ collect, use, take }: Views): void {
   });
 }
 
-main().catch(fail);
+main().catch(failForGood);

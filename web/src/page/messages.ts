@@ -1,4 +1,4 @@
-/** Errors as one sentence, which stays until it is closed. */
+/** Errors as one sentence, which stays until it is closed or another part is opened. */
 import { UserError } from "../contract";
 import { button, h } from "./dom";
 import { texts } from "./texts";
@@ -22,6 +22,17 @@ export function sentence(error: unknown): string {
 export function fail(error: unknown): void {
   if (!(error instanceof UserError)) console.error(error);
   say(sentence(error), "message error");
+}
+
+/** Show an error after which there is no page. */
+export function failForGood(error: unknown): void {
+  fail(error);
+  place.querySelector("button")?.remove();
+}
+
+/** What was said is of the past. */
+export function clear(): void {
+  place.replaceChildren();
 }
 
 /** Show a sentence that is no error. */

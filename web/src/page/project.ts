@@ -1,16 +1,26 @@
 /** The classes and photos, in memory as they are on the disk. */
-import { UserError } from "../contract";
+import { type TaskName, UserError } from "../contract";
 import type { ClassRecord, NewPhoto, PhotoRecord } from "../storage/schema";
 import { keepFirmly, type Store } from "../storage/store";
 import { texts } from "./texts";
 
 const MOST_CLASSES = 1000;
 const LONGEST_NAME = 200;
+/** The place of photos that have no attribute, beside the ids of the classes. */
+export const NONE = 0;
+/** Titles of columns that are no attributes; see docs/attributes.md. */
+const RESERVED = [
+  ...["file", "filename", "file_name", "path", "image", "image_id"],
+  ...["split", "label", "class", "mask"],
+];
 
 export class Project {
+  task: TaskName = "classification";
+  /** Or attributes, of which a photo may have several, or none. */
   classes: ClassRecord[] = [];
   /** Hash of the chosen kit. */
   kit: string | null = null;
+  private photos = new Map<number, PhotoRecord>();
   private photosOf = new Map<number, PhotoRecord[]>();
   private changes: Promise<void> = Promise.resolve();
   private readonly listeners = new Set<() => void>();
@@ -25,14 +35,26 @@ export class Project {
 
   private async load(): Promise<void> {
     const [saved, photos] = await Promise.all([this.store.project(), this.store.photos()]);
+    this.task = saved?.task ?? "classification";
     this.classes =
-      saved?.classes ??
-      [texts.newClass(1), texts.newClass(2)].map((name, i) => ({ id: i + 1, name }));
+      saved?.classes ?? [1, 2].map((id) => ({ id, name: texts.newClass(this.task, id) }));
     this.kit = saved?.kit ?? null;
-    this.photosOf = new Map(this.classes.map(({ id }) => [id, []]));
-    const lost = photos.filter((photo) => !this.photosOf.has(photo.owner));
-    if (lost.length) await this.store.remove(lost.map(({ id }) => id)); // of classes that were deleted
-    for (const photo of photos) this.photosOf.get(photo.owner)?.push(photo);
+    const kept = photos.flatMap((photo) => this.known(photo) ?? []);
+    this.photos = new Map(kept.map((photo) => [photo.id, photo]));
+    const lost = photos.filter(({ id }) => !this.photos.has(id)); // of classes that were deleted
+    if (lost.length) await this.store.remove(lost.map(({ id }) => id));
+    this.photosOf.clear();
+  }
+
+  /** A photo with those of its classes that there are; undefined if it had one and that is gone. */
+  private known<T extends { owners: number[] }>(photo: T): T | undefined {
+    const owners = photo.owners.filter((owner) => this.classes.some(({ id }) => id === owner));
+    return this.isTagged || owners.length ? { ...photo, owners } : undefined;
+  }
+
+  /** Whether a photo may be of several classes, or of none: they are attributes. */
+  get isTagged(): boolean {
+    return this.task === "attributes";
   }
 
   /** Call back after each change. */
@@ -45,7 +67,7 @@ export class Project {
   }
 
   get count(): number {
-    return this.classes.reduce((sum, { id }) => sum + this.of(id).length, 0);
+    return this.photos.size;
   }
 
   /** The classes that have photos. */
@@ -53,21 +75,26 @@ export class Project {
     return this.classes.filter(({ id }) => this.of(id).length);
   }
 
+  /** Photos have to differ: two classes, or an attribute that not all of them have. */
   get canTrain(): boolean {
-    return this.filled.length > 1;
+    const { filled } = this;
+    if (!this.isTagged) return filled.length > 1;
+    return filled.some(({ id }) => this.of(id).length < this.count);
   }
 
-  /** The photos of a class. The array is another one after a change. */
+  /** The photos of a class; those of no attribute for `NONE`. The array is another one after a change. */
   of(owner: number): PhotoRecord[] {
-    return this.photosOf.get(owner) ?? [];
+    let found = this.photosOf.get(owner);
+    if (!found) {
+      found = this.all().filter((photo) => placesOf(photo).includes(owner));
+      this.photosOf.set(owner, found);
+    }
+    return found;
   }
 
+  /** In the order in which they came. */
   all(): PhotoRecord[] {
-    return this.classes.flatMap(({ id }) => this.of(id));
-  }
-
-  find(id: number): PhotoRecord | undefined {
-    return this.all().find((photo) => photo.id === id);
+    return [...this.photos.values()];
   }
 
   /** The number of the next recording, whose frames belong together. */
@@ -107,10 +134,12 @@ export class Project {
     this.changed();
   }
 
+  /** Remove a class with its photos; those of an attribute stay. */
   async removeClass(id: number): Promise<void> {
-    await this.store.remove(this.of(id).map((photo) => photo.id));
+    const ids = new Set(this.of(id).map((photo) => photo.id));
+    if (this.isTagged) await this.tag(ids, id, false);
+    else await this.remove(ids);
     await this.change((classes) => classes.filter((each) => each.id !== id));
-    this.photosOf.delete(id);
     this.changed();
   }
 
@@ -131,45 +160,83 @@ export class Project {
    * @throws UserError if there is no room.
    */
   async add(given: NewPhoto[]): Promise<PhotoRecord[]> {
-    const photos = given.filter(({ owner }) => this.classes.some(({ id }) => id === owner));
+    const photos = given.flatMap((photo) => this.known(photo) ?? []);
     if (!this.count) {
       void keepFirmly();
       await this.change((classes) => classes); // keep those that a first visit begins with
     }
     const added = await this.store.add(photos);
-    for (const owner of new Set(added.map((photo) => photo.owner))) {
-      const own = added.filter((photo) => photo.owner === owner);
-      this.photosOf.set(owner, [...this.of(owner), ...own]);
-    }
-    this.changed();
+    this.keep(added);
     return added;
   }
 
-  async move(ids: Set<number>, from: number, to: number): Promise<void> {
-    const moved = this.of(from).filter((photo) => ids.has(photo.id));
-    await this.store.move(moved, to);
-    this.photosOf.set(
-      from,
-      this.of(from).filter((photo) => !ids.has(photo.id)),
-    );
-    const there = [...this.of(to), ...moved.map((photo) => ({ ...photo, owner: to }))];
-    this.photosOf.set(
-      to,
-      there.sort((a, b) => a.id - b.id),
-    );
-    this.changed();
+  /** Put photos into another class. */
+  async move(ids: Set<number>, to: number): Promise<void> {
+    await this.changePhotos(ids, () => [to]);
   }
 
-  async remove(ids: Set<number>, owner: number): Promise<void> {
+  /** Give photos an attribute, or take it from them. */
+  async tag(ids: Set<number>, owner: number, present: boolean): Promise<void> {
+    await this.changePhotos(ids, (owners) => {
+      const others = owners.filter((each) => each !== owner);
+      return present ? [...others, owner] : others;
+    });
+  }
+
+  async remove(ids: Set<number>): Promise<void> {
     await this.store.remove([...ids]);
-    this.photosOf.set(
-      owner,
-      this.of(owner).filter((photo) => !ids.has(photo.id)),
-    );
+    for (const id of ids) {
+      this.forgetPlaces(this.photos.get(id));
+      this.photos.delete(id);
+    }
     this.changed();
   }
 
-  async chooseKit(hash: string): Promise<void> {
+  private async changePhotos(
+    ids: Set<number>,
+    make: (owners: number[]) => number[],
+  ): Promise<void> {
+    const photos = [...ids].flatMap((id) => this.photos.get(id) ?? []);
+    const changed = photos.map((photo) => ({ ...photo, owners: make(photo.owners) }));
+    await this.store.change(changed);
+    this.keep(changed);
+  }
+
+  private keep(photos: PhotoRecord[]): void {
+    for (const photo of photos) {
+      this.forgetPlaces(this.photos.get(photo.id));
+      this.forgetPlaces(photo);
+      this.photos.set(photo.id, photo);
+    }
+    this.changed();
+  }
+
+  /** The lists that a photo is in are made anew. */
+  private forgetPlaces(photo: PhotoRecord | undefined): void {
+    for (const owner of photo ? placesOf(photo) : []) this.photosOf.delete(owner);
+  }
+
+  /**
+   * Say what photos have: a class each, or any number of attributes.
+   *
+   * @throws UserError if they are to have a class each, and some have several attributes or none.
+   */
+  async setTask(task: TaskName): Promise<void> {
+    const odd = this.all().filter(({ owners }) => owners.length !== 1).length;
+    if (task === "classification" && odd) throw new UserError(texts.notOneClass(odd));
+    const reserved = this.classes.find(({ name }) => isReserved(name));
+    if (task === "attributes" && reserved) throw new UserError(texts.reservedName(reserved.name));
+    await this.change((classes) => {
+      this.task = task;
+      return classes.map(({ id, name }) => {
+        const isNew = texts.isNewClass(name) && !this.of(id).length;
+        return { id, name: isNew ? texts.newClass(task, id) : name };
+      });
+    });
+    this.changed();
+  }
+
+  async chooseKit(hash: string | null): Promise<void> {
     this.kit = hash;
     await this.change((classes) => classes);
     this.changed();
@@ -186,7 +253,7 @@ export class Project {
   private change(make: (classes: ClassRecord[]) => ClassRecord[]): Promise<void> {
     const done = this.changes.then(async () => {
       const classes = make(this.classes);
-      await this.store.saveProject({ classes, kit: this.kit });
+      await this.store.saveProject({ task: this.task, classes, kit: this.kit });
       this.classes = classes;
     });
     this.changes = done.catch(() => undefined);
@@ -195,15 +262,26 @@ export class Project {
 
   private freeName(): string {
     let number = this.classes.length + 1;
-    while (this.classes.some(({ name }) => name === texts.newClass(number))) number++;
-    return texts.newClass(number);
+    const nameOf = () => texts.newClass(this.task, number);
+    while (this.classes.some(({ name }) => name === nameOf())) number++;
+    return nameOf();
   }
 
   private checkName(name: string, own?: number): void {
     if (!name) throw new UserError(texts.namelessClass);
     if (name.length > LONGEST_NAME) throw new UserError(texts.longName(LONGEST_NAME));
+    if (this.isTagged && isReserved(name)) throw new UserError(texts.reservedName(name));
     if (this.classes.some((each) => each.name === name && each.id !== own)) {
       throw new UserError(texts.sameName(name));
     }
   }
+}
+
+function placesOf({ owners }: PhotoRecord): number[] {
+  return owners.length ? owners : [NONE];
+}
+
+/** Whether a table could not have an attribute of this name. */
+function isReserved(name: string): boolean {
+  return RESERVED.includes(name.toLowerCase().replaceAll(" ", "_"));
 }

@@ -2,7 +2,7 @@
  * All words of the page, so that they can be translated in one place. Errors of formats/, engine/ and
  * storage/ are worded there, as in Python.
  */
-import type { Choice } from "../contract";
+import type { Choice, TaskName } from "../contract";
 
 const number = new Intl.NumberFormat("en");
 const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 1 });
@@ -47,15 +47,35 @@ export const texts = {
 
   // Collect
   collectTitle: "Collect photos",
-  collectHelp: "Give each class a name and some photos of it. Twenty of each are a good start.",
-  newClass: (index: number) => `Class ${index}`,
-  isNewClass: (name: string) => /^Class \d+$/.test(name),
-  addClass: "Add a class",
-  className: "Name of the class",
-  classActions: (name: string) => `Class ${name}`,
-  deleteClass: "Delete class",
-  deleteClassSure: (name: string, count: number) =>
-    `Delete the class “${name}” with ${counted(count, "photo")}?`,
+  collectHelp: {
+    classification:
+      "Give each class a name and some photos of it. Twenty of each are a good start.",
+    attributes:
+      "Give each attribute a name, and add photos that have it. A photo may have several, or none.",
+  },
+  taskChoice: "A photo has",
+  taskNames: { classification: "one class", attributes: "any number of attributes" },
+  newClass: (task: TaskName, index: number) =>
+    `${task === "attributes" ? "Attribute" : "Class"} ${index}`,
+  isNewClass: (name: string) => /^(Class|Attribute) \d+$/.test(name),
+  addClass: { classification: "Add a class", attributes: "Add an attribute" },
+  className: { classification: "Name of the class", attributes: "Name of the attribute" },
+  classActions: {
+    classification: (name: string) => `Class ${name}`,
+    attributes: (name: string) => `Attribute ${name}`,
+  },
+  deleteClass: { classification: "Delete class", attributes: "Delete attribute" },
+  deleteClassSure: {
+    classification: (name: string, count: number) =>
+      `Delete the class “${name}” with ${counted(count, "photo")}?`,
+    attributes: (name: string, count: number) =>
+      `Delete the attribute “${name}”? ${count === 1 ? "Its photo stays" : `Its ${counted(count, "photo")} stay`}.`,
+  },
+  noAttribute: "No attribute",
+  notOneClass: (count: number) =>
+    `${counted(count, "photo")} ${count === 1 ? "has" : "have"} several attributes or none; give each photo one first.`,
+  reservedName: (name: string) =>
+    `A table of photos could not have an attribute “${name}”; choose another name.`,
   namelessClass: "A class needs a name.",
   longName: (most: number) => `A name has at most ${most} characters.`,
   sameName: (name: string) => `There is a class “${name}” already; choose another name.`,
@@ -66,20 +86,42 @@ export const texts = {
   files: "Files",
   importFolder: "Import a folder",
   importFiles: "Import a CSV or .zip",
-  dropHere:
-    "Drop a folder with one folder for each class, a CSV with its photos, or a .zip of either.",
-  looseFiles:
-    "Drop these photos onto a class, or drop a folder that has one folder for each class.",
+  dropHere: {
+    classification:
+      "Drop a folder with one folder for each class, a CSV with its photos, or a .zip of either.",
+    attributes:
+      "Drop photos with a CSV that has a column for each attribute, a folder of both, or a .zip.",
+  },
+  looseFiles: {
+    classification:
+      "Drop these photos onto a class, or drop a folder that has one folder for each class.",
+    attributes:
+      "Drop these photos onto an attribute, or together with a CSV that has a column for each.",
+  },
   noFiles: "There are no photos in what was dropped.",
   manyTables: (names: string[]) =>
     `There are ${names.length} tables (${names.slice(0, 3).join(", ")}); drop one of them with its photos.`,
-  summary: (count: number, classes: number) =>
-    `${counted(count, "photo")} in ${counted(classes, "class")}`,
+  summary: {
+    classification: (count: number, classes: number) =>
+      `${counted(count, "photo")} in ${counted(classes, "class")}`,
+    attributes: (count: number, attributes: number) =>
+      `${counted(count, "photo")} with ${counted(attributes, "attribute")}`,
+  },
+  otherLabels: {
+    classification:
+      "These photos have one class each, and the photos here have attributes; add photos to an attribute, or forget everything first.",
+    attributes:
+      "These photos have attributes, and the photos here have one class each; choose attributes first.",
+  },
   uneven: (few: string, many: string, times: number) =>
     `“${many}” has ${number.format(Math.round(times))} times as many photos as “${few}”.`,
   balanced: "The classes are balanced.",
-  share: (name: string, count: number, most: number) =>
-    `${name}: ${counted(count, "photo")}, where the largest class has ${number.format(most)}`,
+  share: {
+    classification: (name: string, count: number, most: number) =>
+      `${name}: ${counted(count, "photo")}, where the largest class has ${number.format(most)}`,
+    attributes: (name: string, count: number, most: number) =>
+      `${name}: ${counted(count, "photo")}, where the most frequent attribute has ${number.format(most)}`,
+  },
   importing: (done: number, total: number, left: number) =>
     `${number.format(done)} of ${counted(total, "photo")}, ${duration(left)} left`,
   imported: (count: number, skipped: number) =>
@@ -96,12 +138,26 @@ export const texts = {
   selectNone: "None",
   moveTo: "Move to",
   move: "Move",
+  alsoHas: "Also has",
+  giveAttribute: "Give",
+  takeAttribute: "Take off",
   deletePhotos: "Delete",
 
   table: {
     empty: (table: string) => `${table} is empty; list a file and its label on each line.`,
     columns: (table: string, found: string) =>
-      `${table} needs the columns file and label, but its first line has ${found}.`,
+      `${table} needs the columns file and label, or file and a column for each attribute, but its first line has ${found}.`,
+    noTitle: (table: string, column: number) =>
+      `${table} has no title over column ${column}; name the attribute or remove the column.`,
+    sameTitle: (table: string, name: string) => `${table} has two columns “${name}”; keep one.`,
+    longRow: (table: string, row: number) =>
+      `${table} has more values than titles in row ${row}; name every column, in order.`,
+    noValue: (table: string, name: string, row: number) =>
+      `${table} has no value for “${name}” in row ${row}; add it.`,
+    value: (table: string, value: string, name: string, row: number) =>
+      `${table} has “${value.slice(0, 80)}” for “${name}” in row ${row}: write 1 for an attribute that a photo has and 0 or -1 otherwise; for classes, name the columns file and label.`,
+    twoWays: (table: string) =>
+      `${table} has both 0 and -1 for absent attributes; write one of them throughout.`,
     noFile: (table: string, row: number) => `${table} has no file in row ${row}; add it.`,
     noLabel: (table: string, row: number) => `${table} has no label in row ${row}; add it.`,
     split: (table: string, split: string, row: number) =>
@@ -141,8 +197,14 @@ export const texts = {
   addKit: "Add a kit (.zip)",
   kitGone: "The kit cannot be loaded; connect to the network once, or add it as a .zip.",
   kitTooLarge: (name: string) => `${name} is larger than 512 MB, which is no kit for a browser.`,
-  otherTask: (name: string) =>
-    `${name} does not learn classes of photos; train it with the command line.`,
+  kitOfOthers: {
+    classification: (name: string) =>
+      `The kit ${name} was added; it is for photos that have one class each.`,
+    attributes: (name: string) =>
+      `The kit ${name} was added; it is for photos that have attributes.`,
+  },
+  noKits:
+    "The kits of this page are for classes. Build one for attributes with pocketune kit build --task attributes, and add it here.",
   removeKit: (name: string) => `Remove the kit ${name}`,
   kitAdded: (name: string) => `The kit ${name} was checked and added.`,
   kitFacts: (network: string, method: string, pixels: number, values: number) =>
@@ -181,7 +243,11 @@ export const texts = {
   discard: "Discard",
   unfinished: (epoch: number, epochs: number) =>
     `A run was interrupted in epoch ${epoch} of ${epochs}. It can go on where it was.`,
-  needPhotos: "Training needs photos of two classes; collect some first.",
+  needPhotos: {
+    classification: "Training needs photos of two classes; collect some first.",
+    attributes:
+      "Training needs photos that have an attribute and photos that do not; collect some first.",
+  },
   toCollect: "Collect photos",
   toTrain: "Train with these photos",
   leftOut: (name: string) => `“${name}” has no photos and is left out.`,
@@ -198,7 +264,7 @@ export const texts = {
   stopped: "Stopped before there was anything to keep",
   epoch: (epoch: number, epochs: number) => `Epoch ${epoch} of ${epochs}`,
   accuracy: "Best accuracy",
-  noHeldOut: "no photos are held out: a class needs ten",
+  noHeldOut: "no photos are held out: there are fewer than ten",
   imagesPerSecond: "Images a second",
   heap: "Memory of the runtime",
   left: "Time left",
@@ -217,8 +283,12 @@ export const texts = {
     points ? `${what}: ${points} points, from ${first} to ${last}` : `${what}: no points yet`,
   epochDone: (epoch: number, accuracy: string) => `Epoch ${epoch}: ${accuracy}`,
   doneTitle: "Your network is ready",
-  doneText: (accuracy: string, count: number, seconds: number) =>
-    `It recognizes ${accuracy} of ${counted(count, "held-out photo")}, after ${duration(seconds)}.`,
+  doneText: {
+    classification: (accuracy: string, count: number, seconds: number) =>
+      `It recognizes ${accuracy} of ${counted(count, "held-out photo")}, after ${duration(seconds)}.`,
+    attributes: (accuracy: string, count: number, seconds: number) =>
+      `It tells ${accuracy} of the attributes of ${counted(count, "held-out photo")} correctly, after ${duration(seconds)}.`,
+  },
   doneNoVal: (seconds: number) => `It has learned all of your photos in ${duration(seconds)}.`,
   thisRun: "this run",
   tryIt: "Try it",
@@ -235,8 +305,11 @@ export const texts = {
   dropPhotos: "Drop or paste photos here",
   noneOfThese: "none of these",
   noneHelp: "“None of these” is a photo that resembles none of the training photos.",
-  inUse: (name: string, classes: string[]) =>
-    `In use: ${name}, with ${counted(classes.length, "class")}.`,
+  inUse: (name: string, task: TaskName, classes: string[]) =>
+    `In use: ${name}, with ${counted(classes.length, task === "attributes" ? "attribute" : "class")}.`,
+  attributesHelp: "Each attribute is told by itself; the photo has those above 50%.",
+  noneOfAttributes: "none of the attributes",
+  andList: (names: string[]) => names.join(", "),
   noneByProbability:
     "This run has no description of its classes, so that “none of these” means a probability below one half.",
   results: "Predictions",
@@ -248,6 +321,11 @@ export const texts = {
   confusionMost: "The classes that are confused most often.",
   cell: (count: number, actual: string, guess: string) =>
     `${counted(count, "photo")} of ${actual}, taken for ${guess}`,
+  perAttribute: "Held-out photos by attribute",
+  perAttributeHelp:
+    "Recall is the share of the photos with an attribute that are told so; precision is the share of those told so that have it.",
+  attributeColumns: ["Attribute", "Photos", "Accuracy", "Recall", "Precision"],
+  answer: (name: string, present: boolean) => (present ? name : `not ${name}`),
   mistakes: "Worst mistakes",
   noMistakes: "There are none: every held-out photo is recognized.",
   mistake: (actual: string, guess: string, probability: string) =>
@@ -265,7 +343,10 @@ export const texts = {
   onnx: "ONNX file",
   onnxHelp: "One network for any program with ONNX Runtime.",
   photosZip: "Photos",
-  photosHelp: "Your photos as a folder for each class, for pocketune train.",
+  photosHelp: {
+    classification: "Your photos as a folder for each class, for pocketune train.",
+    attributes: "Your photos with a table of their attributes, for pocketune train.",
+  },
   tooManyToPack: (most: number) =>
     `One .zip has room for ${number.format(most)} photos; take the classes along in parts.`,
   aRun: (name: string) => `${name} is a run, not a kit; open it under “Take along”.`,

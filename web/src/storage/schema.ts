@@ -8,18 +8,19 @@ import {
   type Score,
   type Split,
   type State,
+  type TaskName,
   UserError,
 } from "../contract";
 
 export const DATABASE = "pocketune-studio";
-const VERSION = 1;
+const VERSION = 2;
 
 /** A photo without its bytes, of which 10,000 are listed at once. */
 export interface PhotoRecord {
   id: number;
   name: string;
-  /** The class, by the id that it keeps when it is renamed. */
-  owner: number;
+  /** The class, by the id that it keeps when it is renamed; or any number of attributes. */
+  owners: number[];
   /** Where the user's own files say so; null for photos that the studio divides. */
   part: Split | null;
   /** Frames of one recording look alike and have one number; 0 for a photo by itself. */
@@ -28,6 +29,7 @@ export interface PhotoRecord {
 
 export type NewPhoto = Omit<PhotoRecord, "id"> & { blob: Blob; thumbnail: Blob };
 
+/** A class or an attribute; ids begin at 1. */
 export interface ClassRecord {
   id: number;
   name: string;
@@ -35,6 +37,7 @@ export interface ClassRecord {
 
 /** What the user has arranged, except for the photos. */
 export interface Project {
+  task: TaskName;
   classes: ClassRecord[];
   /** Hash of the chosen kit. */
   kit: string | null;
@@ -51,6 +54,7 @@ export interface KitRecord {
 export interface ModelRecord {
   name: string;
   kitHash: string;
+  task: TaskName;
   classes: string[];
   parameters: State;
   known: Known | null;
@@ -84,6 +88,7 @@ export async function openDatabase(name: string): Promise<Database> {
   try {
     return await openDB<Schema>(name, VERSION, {
       upgrade(made) {
+        for (const former of [...made.objectStoreNames]) made.deleteObjectStore(former);
         made.createObjectStore("photos", { keyPath: "id", autoIncrement: true });
         made.createObjectStore("kits", { keyPath: "hash" });
         const others = ["blobs", "thumbnails", "features", "project", "checkpoint", "model"];

@@ -86,10 +86,11 @@ export class Store {
     }
   }
 
-  async move(photos: PhotoRecord[], owner: number): Promise<void> {
+  /** Keep photos as they are now, all or none. */
+  async change(photos: PhotoRecord[]): Promise<void> {
     const change = this.database.transaction("photos", "readwrite");
-    const moved = photos.map((photo) => change.store.put({ ...photo, owner }));
-    await saved(Promise.all([...moved, change.done]));
+    const changed = photos.map((photo) => change.store.put(photo));
+    await saved(Promise.all([...changed, change.done]));
   }
 
   /** Delete photos and what was computed of them. */

@@ -2,9 +2,9 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { Engine } from "../../src/engine/engine";
 import { gradientNorm, Optimizer } from "../../src/engine/optimizer";
 import { heapBytes } from "../../src/engine/session";
-import type { Manifest } from "../../src/contract";
 import { expectClose, expectRelative, fixture } from "./fixture";
 import { openKit, startRuntime } from "./kits";
+import { madeMasks, madePhotos } from "./made";
 
 beforeAll(startRuntime);
 
@@ -20,7 +20,7 @@ describe.each(["last", "blocks"] as const)("the bundled kit %s", (name) => {
     const steps = expected.losses.length;
     for (let number = 0; number < steps; number++) {
       const start = await engine.prepare(madePhotos(manifest, number, manifest.batch));
-      const labels = Array.from({ length: manifest.batch }, (_, i) => (i * 3 + number) % 10);
+      const labels = Array.from({ length: manifest.batch }, (_, i) => [(i * 3 + number) % 10]);
       const found = await engine.gradientsWith(start, labels, madeMasks(manifest));
       expectClose([found.loss], [expected.losses[number]], 1e-5);
       expect(found.correct).toBe(expected.correct[number]);
@@ -78,34 +78,3 @@ test("a damaged graph ends in a sentence", async () => {
   const engine = new Engine({ ...kit, graphs }, kit.parameters, 10);
   await expect(engine.logits(new Float32Array(192))).rejects.toThrow(/predict.onnx cannot be/);
 });
-
-/** The photos of make_engine.py. */
-function madePhotos({ size }: Manifest, seed: number, count: number): Uint8Array {
-  const pixels = new Uint8Array(count * size * size * 3);
-  let at = 0;
-  for (let n = 0; n < count; n++) {
-    for (let y = 0; y < size; y++) {
-      for (let x = 0; x < size; x++) {
-        for (let c = 0; c < 3; c++) {
-          pixels[at++] = (x * (n + 1) + y * (c + 2) * (seed + 1) + 40 * n) % 256;
-        }
-      }
-    }
-  }
-  return pixels;
-}
-
-function madeMasks(manifest: Manifest): Map<string, Float32Array> {
-  return new Map(
-    manifest.masks.map(({ name, shape, keep }) => {
-      const values = new Float32Array(shape.reduce((a, b) => a * b, 1));
-      return [
-        name,
-        values.map((_, i) => {
-          const random = Math.fround(((i * 2654435761) % 2 ** 32) / 2 ** 32);
-          return random < Math.fround(keep) ? Math.fround(1 / keep) : 0;
-        }),
-      ];
-    }),
-  );
-}

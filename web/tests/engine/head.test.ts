@@ -7,6 +7,7 @@ import { RANK } from "../../src/engine/head/projection";
 import { Ridge } from "../../src/engine/head/ridge";
 import { addUp, type Embeddings, embedding } from "../../src/engine/head/sums";
 import { Random } from "../../src/engine/random";
+import { taskOf } from "../../src/engine/tasks";
 import { expectClose, fixture, type Given } from "./fixture";
 
 describe("eigenvalues and eigenvectors", () => {
@@ -43,9 +44,14 @@ describe("eigenvalues and eigenvectors", () => {
   });
 });
 
+function embeddings(size: number, rows: number[], labels: number[], classes: number): Embeddings {
+  const task = taskOf("classification", classes);
+  return { size, rows: Float32Array.from(rows), labels: labels.map((label) => [label]), task };
+}
+
 describe("the closed forms, one by one", () => {
   const { rows, labels, forms } = fixture.forms;
-  const of: Embeddings = { size: 4, rows: Float32Array.from(rows), labels, classes: 3 };
+  const of = embeddings(4, rows, labels, 3);
   const sums = addUp(of);
   const made = [new Means(of, sums), new LDA(of, sums), new Ridge(of, sums)];
 
@@ -84,7 +90,7 @@ describe("the closed forms, one by one", () => {
 
 test.each(fixture.heads as Given[])("the head of $size values is Python's: $name", (expected) => {
   const { size, rows, labels, classes } = expected;
-  const found = fitHead({ size, rows: Float32Array.from(rows), labels, classes })!;
+  const found = fitHead(embeddings(size, rows, labels, classes))!;
   expect(found.name).toBe(expected.name);
   expect(found.strength).toBe(expected.strength ?? Infinity);
   // Python projects more than 384 values in float32.
@@ -95,14 +101,24 @@ test.each(fixture.heads as Given[])("the head of $size values is Python's: $name
   expect(found.score!.loss).toBeCloseTo(expected.loss, 4);
 });
 
+test.each(fixture.attributeHeads as Given[])(
+  "the head of $size attributes is Python's",
+  (given) => {
+    const { size, rows, labels } = given;
+    const task = taskOf("attributes", labels[0].length);
+    const found = fitHead({ size, rows: Float32Array.from(rows), labels, task })!;
+    expect([found.name, given.name]).toEqual(["ridge", "ridge"]);
+    expect(found.strength).toBeCloseTo(given.strength, 9);
+    expectClose(found.weight, given.weight, 1e-5);
+    expectClose(found.bias, given.bias, 1e-5);
+    expect(found.score!.value).toBeCloseTo(given.accuracy, 9);
+    expect(found.score!.loss).toBeCloseTo(given.loss, 4);
+  },
+);
+
 test("a photo of each class alone gives class means and no score", () => {
-  const found = fitHead({
-    size: 2,
-    rows: Float32Array.of(0, 1, 1, 0),
-    labels: [0, 1],
-    classes: 2,
-  })!;
+  const found = fitHead(embeddings(2, [0, 1, 1, 0], [0, 1], 2))!;
   expect(found.name).toBe("class means");
   expect(found.score).toBeNull();
-  expect(fitHead({ size: 2, rows: new Float32Array(0), labels: [], classes: 2 })).toBeNull();
+  expect(fitHead(embeddings(2, [], [], 2))).toBeNull();
 });

@@ -5,8 +5,10 @@ import type { Kit } from "../../src/contract";
 import { setUpRuntime } from "../../src/engine/session";
 import { readKit } from "../../src/formats/kit";
 
+type Name = "last" | "blocks" | "frozen" | "whole" | "integers" | "attributes";
+
 /** A kit of the wheel, or one of the fixtures. */
-export function openKit(name: "last" | "blocks" | "frozen" | "whole" | "integers"): Promise<Kit> {
+export function openKit(name: Name): Promise<Kit> {
   const bundled = name === "last" || name === "blocks";
   const folder = bundled ? "../../../src/pocketune/kit/bundled" : "../fixtures";
   const path = new URL(`${folder}/${name}.zip`, import.meta.url);

@@ -43,15 +43,19 @@ export class MemoryStore implements WorkerStore {
   }
 }
 
-/** Noise in which one color is a little brighter; it depends on the photo and its crop. */
+/**
+ * Noise in which the color of the class, or those of the attributes, are a little brighter; it depends
+ * on the photo and its crop.
+ */
 export function reader(damaged: readonly number[] = []): ReadPixels {
   return async (photo, choose, size) => {
-    const { id, label } = JSON.parse(await (photo as Blob).text());
+    const { id, label } = JSON.parse(await (photo as Blob).text()) as PhotoEntry;
     if (damaged.includes(id)) throw new Unreadable("A photo is damaged.");
     const { box, mirrored } = choose(40, 30, size);
     const random = new Random(id, 9, box.left, box.top, box.width, Number(mirrored));
     const pixels = new Uint8Array(size * size * 3);
-    return pixels.map((_, i) => random.below(i % 3 === label ? 256 : 120));
+    const bright = (color: number) => (label.length > 1 ? label[color] : color === label[0]);
+    return pixels.map((_, i) => random.below(bright(i % 3) ? 256 : 120));
   };
 }
 
@@ -60,7 +64,7 @@ export function photosOf(count: number, every = 4): PhotoEntry[] {
   return Array.from({ length: count }, (_, i) => ({
     id: 100 + i,
     name: `${i}.png`,
-    label: i % CLASSES.length,
+    label: [i % CLASSES.length],
     split: i % every === every - 1 ? "validation" : "train",
   }));
 }
@@ -73,7 +77,7 @@ export interface Finished {
 }
 
 export interface Options extends Partial<Omit<RunOptions, "store">> {
-  kitName?: "frozen" | "whole";
+  kitName?: "frozen" | "whole" | "attributes";
   store?: MemoryStore;
   /** What the user asks after each batch, in order; then nothing more. */
   requests?: Request[];

@@ -4,7 +4,7 @@ import type { About, Model } from "../../src/formats/run";
 
 export const about: About = {
   photosName: "pets",
-  photos: [{ id: 1, name: "a.jpg", label: 0, split: "train" }],
+  photos: [{ id: 1, name: "a.jpg", label: [0], split: "train" }],
   version: "0.1.0",
   machine: { system: "Linux", processor: "x86-64", cores: 2 },
 };
@@ -14,6 +14,7 @@ export function resultOf(model: Model): RunResult {
   const { classes, parameters, known, log, score } = model;
   return {
     kitHash: model.kit.hash,
+    task: model.kit.manifest.task.name,
     classes,
     parameters,
     known,

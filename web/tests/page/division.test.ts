@@ -11,27 +11,36 @@ const classes = [
 function photos(count: number, facts: Partial<PhotoRecord> = {}, first = 1): PhotoRecord[] {
   return Array.from({ length: count }, (_, i) => {
     const id = first + i;
-    return { id, name: `${id}.jpg`, owner: 5, part: null, recording: 0, ...facts };
+    return { id, name: `${id}.jpg`, owners: [5], part: null, recording: 0, ...facts };
   });
 }
 
 describe("the division", () => {
   it("holds a fifth of each class of ten photos out", () => {
-    const run = divide(classes, [...photos(20), ...photos(9, { owner: 3 }, 100)]);
+    const run = divide("classification", classes, [
+      ...photos(20),
+      ...photos(9, { owners: [3] }, 100),
+    ]);
     const held = run.filter((each) => each.split === "validation");
-    expect(held.map((each) => each.label)).toEqual([0, 0, 0, 0]);
+    expect(held.map((each) => each.label)).toEqual([[0], [0], [0], [0]]);
     expect(run).toHaveLength(29);
-    expect(run.slice(20).every((each) => each.label === 1)).toBe(true);
+    expect(run.slice(20).every((each) => each.label[0] === 1)).toBe(true);
   });
   it("is the same for the same photos, whatever came after", () => {
-    const before = divide(classes, photos(10)).filter((each) => each.split === "validation");
-    const after = divide(classes, photos(15)).filter((each) => each.split === "validation");
+    const before = divide("classification", classes, photos(10)).filter(
+      (each) => each.split === "validation",
+    );
+    const after = divide("classification", classes, photos(15)).filter(
+      (each) => each.split === "validation",
+    );
     expect(before).toHaveLength(2);
     expect(after).toHaveLength(3);
-    expect(divide(classes, photos(10))).toEqual(divide(classes, photos(10)));
+    expect(divide("classification", classes, photos(10))).toEqual(
+      divide("classification", classes, photos(10)),
+    );
   });
   it("holds the end of each recording out", () => {
-    const run = divide(classes, [
+    const run = divide("classification", classes, [
       ...photos(10, { recording: 1 }),
       ...photos(10, { recording: 2 }, 50),
     ]);
@@ -39,10 +48,23 @@ describe("the division", () => {
     expect(held).toEqual([9, 10, 58, 59]);
   });
   it("is the user's own where there is one", () => {
-    const run = divide(classes, [...photos(3, { part: "validation" }), ...photos(20, {}, 50)]);
+    const run = divide("classification", classes, [
+      ...photos(3, { part: "validation" }),
+      ...photos(20, {}, 50),
+    ]);
     expect(run.filter((each) => each.split === "validation").map((each) => each.id)).toEqual([
       1, 2, 3,
     ]);
+  });
+  it("holds a fifth of all photos with attributes out", () => {
+    const both = [...photos(8, { owners: [5, 3] }), ...photos(12, { owners: [] }, 50)];
+    const run = divide("attributes", classes, both);
+    expect(run.map((each) => each.label).slice(7, 9)).toEqual([
+      [1, 1],
+      [0, 0],
+    ]);
+    expect(run.filter((each) => each.split === "validation")).toHaveLength(4);
+    expect(divide("attributes", classes, photos(9)).every((e) => e.split === "train")).toBe(true);
   });
 });
 

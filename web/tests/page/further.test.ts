@@ -31,7 +31,7 @@ beforeEach(async () => {
   await project.rename(2, "cats");
   const blob = new Blob(["x"]);
   const facts = { part: null, recording: 0, blob, thumbnail: blob };
-  await project.add([1, 2, 2].map((owner, i) => ({ name: `${i}`, owner, ...facts })));
+  await project.add([1, 2, 2].map((owner, i) => ({ name: `${i}`, owners: [owner], ...facts })));
 });
 
 async function started(from?: ModelRecord): Promise<Job> {
@@ -44,13 +44,21 @@ async function started(from?: ModelRecord): Promise<Job> {
 }
 
 const trained = (classes: string[]): ModelRecord => ({
-  ...{ name: "run.zip", kitHash: "hash", known: null, step: 3, score: null, run: null },
+  ...{
+    name: "run.zip",
+    kitHash: "hash",
+    task: "classification",
+    known: null,
+    step: 3,
+    score: null,
+    run: null,
+  },
   classes,
   parameters: new Map([["bias", { shape: [2], data: new Float32Array([4, 5]) }]]),
 });
 
 const labels = ({ classes, photos }: Job) =>
-  photos.photos.map(({ name, label }) => [name, classes[label]]);
+  photos.photos.map(({ name, label }) => [name, classes[label[0]!]]);
 
 describe("a run", () => {
   it("begins with the kit's values", async () => {

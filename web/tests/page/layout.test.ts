@@ -4,7 +4,7 @@ import { parseTable } from "../../src/page/collect/table";
 
 function found(paths: string[]) {
   const { labeled, outside } = byFolders(paths);
-  return { labels: labeled.map((each) => [each.path, each.label, each.part]), outside };
+  return { labels: labeled.map((each) => [each.path, each.labels[0], each.part]), outside };
 }
 
 describe("class folders", () => {
@@ -52,8 +52,8 @@ describe("tables", () => {
   it("name files and labels, relative to themselves", () => {
     const read = byTable("file,label\na.jpg,cat\n./b.jpg,dog\n", "x/list.csv", paths);
     expect(read.labeled).toEqual([
-      { path: "x/a.jpg", label: "cat", part: null },
-      { path: "x/b.jpg", label: "dog", part: null },
+      { path: "x/a.jpg", labels: ["cat"], part: null },
+      { path: "x/b.jpg", labels: ["dog"], part: null },
     ]);
     expect(read.outside).toEqual(["x/c.jpg"]);
   });
@@ -74,6 +74,39 @@ describe("tables", () => {
     ["file,label\na.jpg,cat\na.jpg,dog\n", "lists a.jpg twice"],
     ["file,label\nz.jpg,cat\n", "None of the files"],
   ])("of %j are refused", (text, said) => {
+    expect(() => byTable(text, "x/list.csv", paths)).toThrow(said);
+  });
+  it("without a label have attributes", () => {
+    const text = "file,split,smiling,Hat\na.jpg,train,1,0\nb.jpg,val,1,1\nc.jpg,test,0,0\n";
+    expect(byTable(text, "x/list.csv", paths)).toMatchObject({
+      task: "attributes",
+      classes: ["smiling", "Hat"],
+      labeled: [
+        { path: "x/a.jpg", labels: ["smiling"], part: "train" },
+        { path: "x/b.jpg", labels: ["smiling", "Hat"], part: "validation" },
+      ],
+    });
+    const other = byTable("image;a\na.jpg;-1\nb.jpg;1", "x/list.csv", paths);
+    expect(other.labeled.map((each) => each.labels)).toEqual([[], ["a"]]);
+  });
+  it("of CelebA are read as they are", () => {
+    const text = "2\nSmiling Young\na.jpg  1 -1\nb.jpg -1 -1\n";
+    expect(isTable("x/list_attr_celeba.txt")).toBe(true);
+    const read = byTable(text, "x/list_attr_celeba.txt", paths);
+    expect(read.classes).toEqual(["Smiling", "Young"]);
+    expect(read.labeled.map((each) => each.labels)).toEqual([["Smiling"], []]);
+  });
+  it.each([
+    ["file,a,a\n", "has two columns “a”"],
+    ["file,,b\n", "has no title over column 2"],
+    ["file,a\na.jpg,2\n", "has “2” for “a” in row 2"],
+    ["file,a\na.jpg,\n", "has no value for “a” in row 2"],
+    ["file,a\na.jpg,1,1\n", "more values than titles in row 2"],
+    ["file,a\na.jpg,0\nb.jpg,-1\n", "has both 0 and -1"],
+    ["file,a\na.jpg,0\na.jpg,1\n", "lists a.jpg twice"],
+    ["file,mask\na.jpg,m.png\n", "needs the columns file and label, or file and a column for"],
+    ["file\na.jpg\n", "needs the columns"],
+  ])("of attributes as %j are refused", (text, said) => {
     expect(() => byTable(text, "x/list.csv", paths)).toThrow(said);
   });
   it("quote what they must", () => {

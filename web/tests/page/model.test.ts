@@ -1,12 +1,20 @@
 import { describe, expect, it } from "vitest";
 import { thinned } from "../../src/page/train/chart";
 import { confusedPairs } from "../../src/page/use/confusion";
+import type { Known } from "../../src/contract";
+import { sharesOf } from "../../src/page/use/attributes";
+import { heading } from "../../src/page/use/bars";
+import { inWords } from "../../src/page/use/mistakes";
 import { answerOf } from "../../src/page/use/model";
+import type { ModelRecord } from "../../src/storage/schema";
 import { plan } from "../../src/page/versions";
 
+const KNOWN = {} as Known;
+
 function answer(probabilities: number[], described: boolean, unknown = false) {
-  const values = Float32Array.from(probabilities);
-  return answerOf({ probabilities: values, embedding: null, distance: null, unknown }, described);
+  const prediction = { embedding: null, distance: null, unknown };
+  const model = { task: "classification", known: described ? KNOWN : null } as const;
+  return answerOf({ ...prediction, probabilities: Float32Array.from(probabilities) }, model);
 }
 
 it("the classes that are confused most come first, without what is right", () => {
@@ -24,8 +32,8 @@ it("the classes that are confused most come first, without what is right", () =>
 
 describe("an answer", () => {
   it("is the likeliest class", () => {
-    expect(answer([0.1, 0.7, 0.2], true).guess).toBe(1);
-    expect(answer([], true).guess).toBe(-1);
+    expect(answer([0.1, 0.7, 0.2], true).told).toEqual([1]);
+    expect(answer([], true).told).toEqual([]);
   });
   it("is none of these by the distance, where the run describes its classes", () => {
     expect(answer([0.4, 0.3, 0.3], true).unknown).toBe(false);
@@ -35,6 +43,46 @@ describe("an answer", () => {
     expect(answer([0.4, 0.3, 0.3], false).unknown).toBe(true);
     expect(answer([0.6, 0.4], false).unknown).toBe(false);
     expect(answer([], false).unknown).toBe(false);
+  });
+});
+
+describe("attributes", () => {
+  const model = { task: "attributes", known: null, classes: ["hat", "smile"] } as ModelRecord;
+  const told = (...probabilities: number[]) => {
+    const prediction = { embedding: null, distance: null, unknown: false };
+    const found = answerOf(
+      { ...prediction, probabilities: Float32Array.from(probabilities) },
+      model,
+    );
+    return heading(model, found);
+  };
+  it("are told one by one", () => {
+    expect(told(0.9, 0.6)).toBe("hat, smile");
+    expect(told(0.5, 0.6)).toBe("smile");
+    expect(told(0.1, 0.2)).toBe("none of the attributes");
+    expect(told()).toMatch(/no photo that this browser can open/);
+  });
+  it("have shares, unless there are none to divide by", () => {
+    const shares = sharesOf([
+      [5, 1],
+      [2, 2],
+    ]);
+    expect(shares).toEqual({ present: 4, accuracy: 0.7, recall: 0.5, precision: 2 / 3 });
+    expect(
+      sharesOf([
+        [3, 0],
+        [0, 0],
+      ]),
+    ).toEqual({ present: 0, accuracy: 1, recall: NaN, precision: NaN });
+  });
+  it("are told wrong in words", () => {
+    const mistake = { photo: 1, question: 1, label: 0, guess: 1, probability: 0.9 };
+    expect(inWords(model, mistake)).toBe("not smile, taken for smile (90%)");
+    const classes = { task: "classification", classes: ["cat", "dog"] } as const;
+    const other = { ...mistake, question: 0 };
+    expect(inWords({ ...classes, classes: [...classes.classes] }, other)).toBe(
+      "cat, taken for dog (90%)",
+    );
   });
 });
 

@@ -1,7 +1,8 @@
 import "fake-indexeddb/auto";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { Project } from "../../src/page/project";
-import { pathsOf } from "../../src/page/take/photos";
+import { byTable } from "../../src/page/collect/layout";
+import { NONE, Project } from "../../src/page/project";
+import { pathsOf, tableOf } from "../../src/page/take/photos";
 import { Store } from "../../src/storage/store";
 
 let store: Store;
@@ -20,8 +21,12 @@ afterEach(() => {
 });
 
 function photo(name: string, owner: number, recording = 0) {
+  return tagged(name, [owner], recording);
+}
+
+function tagged(name: string, owners: number[], recording = 0) {
   const blob = new Blob([name]);
-  return { name, owner, part: null, recording, blob, thumbnail: blob };
+  return { name, owners, part: null, recording, blob, thumbnail: blob };
 }
 
 const names = (of = project) => of.classes.map(({ name }) => name);
@@ -69,10 +74,10 @@ describe("a project", () => {
     let told = 0;
     project.onChange(() => told++);
     const [a, b, c] = await project.add([photo("a", 1), photo("b", 1), photo("c", 2)]);
-    await project.move(new Set([a!.id, c!.id]), 1, 2);
+    await project.move(new Set([a!.id]), 2);
     expect(project.of(2).map(({ name }) => name)).toEqual(["a", "c"]);
-    await project.remove(new Set([c!.id]), 2);
-    expect(project.all().map(({ id }) => id)).toEqual([b!.id, a!.id]);
+    await project.remove(new Set([c!.id]));
+    expect(project.all().map(({ id }) => id)).toEqual([a!.id, b!.id]);
     expect(told).toBe(3);
     await project.removeClass(1);
     expect((await store.photos()).map(({ name }) => name)).toEqual(["a"]);
@@ -119,6 +124,81 @@ describe("a project", () => {
     await project.add([photo("a", 1)]);
     await project.forget();
     expect([names(), project.count, await store.photos()]).toEqual([["Class 1", "Class 2"], 0, []]);
+  });
+});
+
+describe("attributes", () => {
+  beforeEach(async () => {
+    await project.setTask("attributes");
+  });
+
+  it("are of photos that have several, or none", async () => {
+    expect(names()).toEqual(["Attribute 1", "Attribute 2"]);
+    const [both, none] = await project.add([tagged("a", [1, 2]), tagged("b", [])]);
+    expect([1, 2, NONE].map((id) => project.of(id).map(({ name }) => name))).toEqual([
+      ["a"],
+      ["a"],
+      ["b"],
+    ]);
+    expect(project.count).toBe(2);
+    await project.tag(new Set([none!.id]), 1, true);
+    await project.tag(new Set([both!.id, none!.id]), 2, false);
+    const again = await Project.open(store);
+    expect(again.task).toBe("attributes");
+    expect(again.all().map(({ owners }) => owners)).toEqual([[1], [1]]);
+    expect(again.of(NONE)).toEqual([]);
+  });
+
+  it("leave their photos when they are deleted", async () => {
+    await project.add([tagged("a", [1, 2]), tagged("b", [2])]);
+    await project.removeClass(2);
+    expect(project.all().map(({ owners }) => owners)).toEqual([[1], []]);
+    expect(await Project.open(store).then((again) => again.all())).toEqual(project.all());
+  });
+
+  it("can be trained once photos differ in one", async () => {
+    await project.add([tagged("a", [1])]);
+    expect(project.canTrain).toBe(false);
+    await project.add([tagged("b", [])]);
+    expect(project.canTrain).toBe(true);
+  });
+
+  it("become classes where each photo has one", async () => {
+    const [both] = await project.add([tagged("a", [1, 2]), tagged("b", [2])]);
+    await expect(project.setTask("classification")).rejects.toThrow("1 photo has several");
+    await project.tag(new Set([both!.id]), 1, false);
+    await project.setTask("classification");
+    expect(project.of(2)).toHaveLength(2);
+    expect(names()).toEqual(["Class 1", "Attribute 2"]);
+  });
+
+  it("have names that a table can have", async () => {
+    await expect(project.rename(1, "Label")).rejects.toThrow("could not have an attribute “Label”");
+    await project.setTask("classification");
+    await project.rename(1, "image id");
+    await expect(project.setTask("attributes")).rejects.toThrow("image id");
+  });
+
+  it("are packed as a table with its photos", async () => {
+    await project.rename(1, 'say "hi"');
+    await project.add([tagged("x/a.jpg", [1, 2]), tagged("y/a.jpg", [])]);
+    const rows = () => tableOf(project, pathsOf(project)).split("\n");
+    expect(rows()).toEqual([
+      'file,"say ""hi""",Attribute 2',
+      "photos/a.jpg,1,1",
+      "photos/2-a.jpg,0,0",
+      "",
+    ]);
+    await project.add([{ ...tagged("v,w.jpg", [2]), part: "validation" as const }]);
+    expect(rows().at(0)).toBe('file,split,"say ""hi""",Attribute 2');
+    expect(rows().at(3)).toBe('"photos/v,w.jpg",val,0,1');
+    const paths = [...pathsOf(project).keys()];
+    const read = byTable(rows().join("\n"), "attributes.csv", paths);
+    expect(read.labeled.map(({ labels }) => labels)).toEqual([
+      ['say "hi"', "Attribute 2"],
+      [],
+      ["Attribute 2"],
+    ]);
   });
 });
 

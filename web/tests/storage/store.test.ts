@@ -19,7 +19,14 @@ afterEach(() => {
 
 function photo(name: string, owner = 1): NewPhoto {
   const blob = new Blob([name]);
-  return { name, owner, part: null, recording: 0, blob, thumbnail: new Blob([`small ${name}`]) };
+  return {
+    name,
+    owners: [owner],
+    part: null,
+    recording: 0,
+    blob,
+    thumbnail: new Blob([`small ${name}`]),
+  };
 }
 
 function quota(): DOMException {
@@ -30,19 +37,20 @@ describe("photos", () => {
   it("are listed without their bytes, in order", async () => {
     const kept = await store.add([photo("a"), photo("b", 2)]);
     expect(await store.photos()).toEqual(kept);
-    expect(kept.map((each) => [each.id, each.name, each.owner])).toEqual([
-      [1, "a", 1],
-      [2, "b", 2],
+    expect(kept.map((each) => [each.id, each.name, each.owners])).toEqual([
+      [1, "a", [1]],
+      [2, "b", [2]],
     ]);
     expect(kept.every((each) => !("blob" in each))).toBe(true);
     expect(await (await store.photo(2)).text()).toBe("b");
     expect(await (await store.thumbnail(1))!.text()).toBe("small a");
   });
 
-  it("move to another class and keep everything else", async () => {
+  it("change and keep everything else", async () => {
     const kept = await store.add([photo("a"), photo("b")]);
-    await store.move(kept.slice(1), 7);
-    expect(await store.photos()).toEqual([kept[0], { ...kept[1], owner: 7 }]);
+    const changed = { ...kept[1]!, owners: [7, 8] };
+    await store.change([changed]);
+    expect(await store.photos()).toEqual([kept[0], changed]);
   });
 
   it("take their features with them, and no others", async () => {
@@ -108,7 +116,11 @@ describe("features", () => {
 describe("forgetting", () => {
   it("empties every store that there is", async () => {
     await store.add([photo("a")]);
-    await store.saveProject({ classes: [{ id: 1, name: "cats" }], kit: "abc" });
+    await store.saveProject({
+      task: "classification",
+      classes: [{ id: 1, name: "cats" }],
+      kit: "abc",
+    });
     await store.addKit({ hash: "abc", name: "last", zip: Uint8Array.of(1) });
     await store.saveCheckpoint({ kitHash: "abc" } as never);
     await store.saveModel({ kitHash: "abc" } as never);

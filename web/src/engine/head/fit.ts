@@ -1,6 +1,7 @@
 /** Choose the output layer in closed form, by leave-one-out; see device/head/fit.py, trial.py. */
 import type { Score } from "../../contract";
-import { argmax, crossEntropy, score } from "../metric";
+import { score } from "../metric";
+import { mark } from "../tasks";
 import type { Form } from "./form";
 import { LDA, Means } from "./gaussian";
 import { Projection, RANK } from "./projection";
@@ -9,7 +10,7 @@ import { addUp, type Embeddings, embedding, type Sums } from "./sums";
 
 /** An output layer in closed form. */
 export interface Head {
-  /** (classes, size) and (classes,). */
+  /** (outputs, size) and (outputs,). */
   weight: Float32Array;
   bias: Float32Array;
   name: Form["name"];
@@ -51,15 +52,17 @@ interface Candidate {
   projection: Projection | null;
 }
 
-/** Class means are of whole embeddings, LDA and ridge of their main directions. */
+/** Class means are of whole embeddings, LDA and ridge of their main directions; see docs/head.md. */
 function* forms(of: Embeddings): Iterable<Candidate> {
   const whole = addUp(of);
-  if (of.classes > 1) yield { form: new Means(of, whole), rows: of, sums: whole, projection: null };
+  const { groups, outputs } = of.task;
+  const classes = groups === outputs && outputs > 1;
+  if (classes) yield { form: new Means(of, whole), rows: of, sums: whole, projection: null };
   if (whole.images < 2) return;
   const projection = of.size > RANK ? new Projection(of, whole) : null;
   const rows = projection ? projection.apply(of) : of;
   const sums = projection ? addUp(rows) : whole;
-  if (of.classes > 1 && sums.images > sums.present) {
+  if (classes && sums.images > sums.present) {
     yield { form: new LDA(rows, sums), rows, sums, projection };
   }
   yield { form: new Ridge(rows, sums), rows, sums, projection };
@@ -79,20 +82,23 @@ function tryOut(form: Form, of: Embeddings, sums: Sums): Verdict | null {
     alike: new Float64Array(TEMPERATURES.length),
     marks: 0,
   }));
+  const { task } = of;
   let [weight, images] = [0, 0];
   for (let i = 0; i < of.labels.length; i++) {
     const label = of.labels[i]!;
-    if (sums.counts[label]! < 2) continue;
-    weight += sums.weights[label]!;
+    const group = task.group(label);
+    if (sums.counts[group]! < 2 && task.groups > 1) continue;
+    const own = sums.weights[group]!;
+    weight += own;
     images += 1;
     form.leftOut(embedding(of, i), label).forEach((exact, s) => {
       const outputs = Float32Array.from(exact);
       const trial = trials[s]!;
-      trial.marks += Number(argmax(outputs, 0, outputs.length) === label);
+      trial.marks += mark(task, outputs, 0, label);
       TEMPERATURES.forEach((factor, t) => {
         const scaled = Float64Array.from(outputs, (value) => factor * value);
-        const loss = crossEntropy(scaled, 0, scaled.length, label);
-        trial.weighted[t]! += sums.weights[label]! * loss;
+        const loss = task.loss(scaled, 0, label);
+        trial.weighted[t]! += own * loss;
         trial.alike[t]! += loss;
       });
     });

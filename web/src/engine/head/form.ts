@@ -1,3 +1,4 @@
+import type { Label } from "../../contract";
 import type { Matrix } from "./matrix";
 
 /** A closed form of the output layer; see device/head/trial.py. */
@@ -6,8 +7,8 @@ export interface Form {
   /** Its regularizations. */
   strengths: readonly number[];
   /** For each strength, the outputs for a photo by the fit without it. */
-  leftOut(values: Float32Array, label: number): Float64Array[];
-  /** Weight (classes, size) and bias for a strength. */
+  leftOut(values: Float32Array, label: Label): Float64Array[];
+  /** Weight (outputs, size) and bias for a strength. */
   layer(index: number): Layer;
 }
 

@@ -1,4 +1,5 @@
 /** Classes as normal distributions of one covariance; see device/head/gaussian.py. */
+import type { Label } from "../../contract";
 import { type Basis, decompose } from "./basis";
 import { type Form, type Layer, STRENGTHS } from "./form";
 import { add, dot, type Matrix, onto, row, times, zeros } from "./matrix";
@@ -29,7 +30,8 @@ export class Means implements Form {
     this.lengths = lengths.map((length) => this.precision * length);
   }
 
-  leftOut(values: Float32Array, label: number): Float64Array[] {
+  leftOut(values: Float32Array, given: Label): Float64Array[] {
+    const label = this.sums.task.group(given);
     const off = less(values, row(this.sums.means, label));
     const scaled = (vector: Float64Array) =>
       onto(this.means, vector).map((value) => this.precision * value);
@@ -73,8 +75,9 @@ export class LDA implements Form {
     }
   }
 
-  leftOut(values: Float32Array, label: number): Float64Array[] {
-    const { counts } = this.sums;
+  leftOut(values: Float32Array, given: Label): Float64Array[] {
+    const { counts, task } = this.sums;
+    const label = task.group(given);
     const off = onto(this.basis.axes, less(values, row(this.sums.means, label)));
     const lost = counts[label]! / Math.max(counts[label]! - 1, 1);
     return this.strengths.map((strength) => {
@@ -124,7 +127,7 @@ export class LDA implements Form {
 /** Embeddings less the mean of their classes. */
 function* within(of: Embeddings, sums: Sums): Iterable<Float64Array> {
   for (let i = 0; i < of.labels.length; i++) {
-    yield less(embedding(of, i), row(sums.means, of.labels[i]!));
+    yield less(embedding(of, i), row(sums.means, of.task.group(of.labels[i]!)));
   }
 }
 

@@ -25,7 +25,7 @@ export class Projection {
     const found = zeros(rank, of.size);
     of.labels.forEach((label, i) => {
       const off = less(embedding(of, i), sums.mean);
-      const root = Math.sqrt(sums.weights[label]!);
+      const root = Math.sqrt(sums.weights[of.task.group(label)]!);
       for (let r = 0; r < rank; r++) add(row(found, r), off, root * random.normal());
     });
     this.axes = orthonormal(found);

@@ -1,28 +1,31 @@
 /** What the closed forms need to know of the embeddings first; see device/head/sums.py. */
-import { countLabels } from "../metric";
+import type { Label } from "../../contract";
+import { countGroups } from "../metric";
+import type { Task } from "../tasks";
 import { add, type Matrix, row, zeros } from "./matrix";
 
 /** Embeddings of labeled photos, a row for each. */
 export interface Embeddings {
   size: number;
   rows: Float32Array;
-  labels: number[];
-  classes: number;
+  labels: Label[];
+  task: Task;
 }
 
 export interface Sums {
-  /** Photos of each class. */
+  task: Task;
+  /** Photos of each group. */
   counts: number[];
-  /** Mean embedding of each class; 0 for a class without photos. */
+  /** Mean embedding of each group; 0 for a group without photos. */
   means: Matrix;
-  /** Mean of the classes' means, each class counting alike. */
+  /** Mean of the groups' means, each group counting alike. */
   mean: Float64Array;
-  /** Mean target of the classes that have photos: 1 divided by their number, or 0. */
+  /** Mean target for each output, each group counting alike. */
   targets: Float64Array;
-  /** Weight of a photo of each class: classes weigh alike, and photos 1 on average. */
+  /** Weight of a photo of each group: groups weigh alike, and photos 1 on average. */
   weights: Float64Array;
   images: number;
-  /** Classes that have photos. */
+  /** Groups that have photos. */
   present: number;
 }
 
@@ -31,28 +34,27 @@ export function embedding(of: Embeddings, index: number): Float32Array {
 }
 
 export function addUp(of: Embeddings): Sums {
-  const { size, labels, classes } = of;
-  const counts = countLabels(labels, classes);
+  const { size, labels, task } = of;
+  const counts = countGroups(task, labels);
   const present = counts.filter((count) => count > 0).length;
-  const means = zeros(classes, size);
-  labels.forEach((label, i) => add(row(means, label), embedding(of, i), 1));
+  const weights = Float64Array.from(counts, (n) => labels.length / (present * Math.max(n, 1)));
+  const targets = new Float64Array(task.outputs);
+  const means = zeros(task.groups, size);
+  labels.forEach((label, i) => {
+    const group = task.group(label);
+    add(row(means, group), embedding(of, i), 1);
+    const share = weights[group]! / labels.length;
+    for (let k = 0; k < targets.length; k++) targets[k]! += share * task.target(label, k);
+  });
   const mean = new Float64Array(size);
-  counts.forEach((count, label) => {
+  counts.forEach((count, group) => {
     if (!count) return;
-    const values = row(means, label);
+    const values = row(means, group);
     for (let j = 0; j < size; j++) values[j]! /= count;
     add(mean, values, 1);
   });
   for (let j = 0; j < size; j++) mean[j]! /= present;
-  return {
-    counts,
-    means,
-    mean,
-    targets: Float64Array.from(counts, (count) => (count ? 1 / present : 0)),
-    weights: Float64Array.from(counts, (n) => labels.length / (present * Math.max(n, 1))),
-    images: labels.length,
-    present,
-  };
+  return { task, counts, means, mean, targets, weights, images: labels.length, present };
 }
 
 /** An embedding less another vector. */

@@ -2,7 +2,7 @@
 import type { ClassRecord } from "../../storage/schema";
 import { button, fill, h, setText } from "../dom";
 import { attempt, attempting } from "../messages";
-import type { Project } from "../project";
+import { NONE, type Project } from "../project";
 import { texts } from "../texts";
 import { Grid } from "./grid";
 import { Recorder } from "./recorder";
@@ -23,7 +23,7 @@ export class Column {
   private readonly selection = h("div", { class: "selection", hidden: true });
   private readonly selectionCount = h("span", {});
   private readonly move = h("span", { class: "move" });
-  private readonly moveTo = h("select", { "aria-label": texts.moveTo });
+  private readonly moveTo = h("select");
   private readonly place = h("div", {});
   private readonly cameraButton = button(
     texts.camera,
@@ -43,19 +43,22 @@ export class Column {
     this.grid = new Grid("", {
       thumbnail: (photo) => project.store.thumbnail(photo),
       selected: (ids) => this.showSelection(ids),
-      remove: (ids) => attempt(() => project.remove(ids, id)),
+      remove: (ids) => attempt(() => project.remove(ids)),
     });
-    const header = h("header", {}, this.name, this.count);
+    const isNone = id === NONE;
+    const header = h("header", {}, isNone ? h("h3", {}, texts.noAttribute) : this.name, this.count);
     const buttons = h(
       "div",
       { class: "row" },
       this.cameraButton,
       this.fileButton(),
-      button(
-        texts.deleteClass,
-        "plain end",
-        attempting(() => this.remove()),
-      ),
+      isNone
+        ? null
+        : button(
+            texts.deleteClass[project.task],
+            "plain end",
+            attempting(() => this.remove()),
+          ),
     );
     this.element = h(
       "section",
@@ -77,11 +80,11 @@ export class Column {
     if (name !== this.called) {
       this.called = name;
       this.name.value = name;
-      this.element.setAttribute("aria-label", texts.classActions(name));
+      this.element.setAttribute("aria-label", texts.classActions[this.project.task](name));
       this.grid.name(name);
     }
     setText(this.count, photos.length ? texts.photos(photos.length) : texts.noPhotos);
-    this.bar.setAttribute("aria-label", texts.share(name, photos.length, most));
+    this.bar.setAttribute("aria-label", texts.share[this.project.task](name, photos.length, most));
     (this.bar.firstChild as HTMLElement).style.width =
       `${(100 * photos.length) / Math.max(1, most)}%`;
     this.grid.show(photos);
@@ -92,7 +95,8 @@ export class Column {
   }
 
   private nameField(): HTMLInputElement {
-    const field = h("input", { type: "text", "aria-label": texts.className, maxLength: 200 });
+    const label = texts.className[this.project.task];
+    const field = h("input", { type: "text", "aria-label": label, maxLength: 200 });
     field.addEventListener("change", () =>
       attempt(async () => {
         try {
@@ -130,7 +134,7 @@ export class Column {
 
   private async toggleCamera(): Promise<void> {
     if (this.recorder) return this.close();
-    const recorder = new Recorder(this.project, this.id, (focused) => {
+    const recorder = new Recorder(this.project, ownersOf(this.id), (focused) => {
       this.recorder = undefined;
       if (focused) this.cameraButton.focus();
       this.cameraButton.setAttribute("aria-expanded", "false");
@@ -149,7 +153,8 @@ export class Column {
 
   private async remove(): Promise<void> {
     const count = this.project.of(this.id).length;
-    if (count && !confirm(texts.deleteClassSure(this.called, count))) return;
+    const sure = texts.deleteClassSure[this.project.task];
+    if (count && !confirm(sure(this.called, count))) return;
     this.close();
     await this.project.removeClass(this.id);
   }
@@ -190,19 +195,36 @@ export class Column {
   }
 
   private fillSelection(): void {
-    const move = () => this.project.move(this.selected, this.id, Number(this.moveTo.value));
-    this.move.append(this.moveTo, button(texts.move, "", attempting(move)));
+    const { project, id } = this;
+    const act = (text: string, kind: string, action: (ids: Set<number>) => Promise<void>) =>
+      button(
+        text,
+        kind,
+        attempting(() => action(this.selected)),
+      );
+    const { isTagged } = project;
+    const other = () => Number(this.moveTo.value);
+    this.moveTo.setAttribute("aria-label", isTagged ? texts.alsoHas : texts.moveTo);
+    this.move.append(
+      this.moveTo,
+      isTagged
+        ? act(texts.giveAttribute, "", (ids) => project.tag(ids, other(), true))
+        : act(texts.move, "", (ids) => project.move(ids, other())),
+    );
+    const takes = isTagged && id !== NONE;
     fill(
       this.selection,
       this.selectionCount,
       button(texts.selectAll, "plain", () => this.grid.selectAll(true)),
       button(texts.selectNone, "plain", () => this.grid.selectAll(false)),
       this.move,
-      button(
-        texts.deletePhotos,
-        "danger",
-        attempting(() => this.project.remove(this.selected, this.id)),
-      ),
+      takes ? act(texts.takeAttribute, "", (ids) => project.tag(ids, id, false)) : null,
+      act(texts.deletePhotos, "danger", (ids) => project.remove(ids)),
     );
   }
+}
+
+/** What a photo has that is added to this column. */
+export function ownersOf(column: number): number[] {
+  return column === NONE ? [] : [column];
 }

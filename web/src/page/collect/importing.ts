@@ -1,9 +1,9 @@
 /** From files to photos of classes, a few at a time. */
-import { type Split, UserError } from "../../contract";
+import { type Split, type TaskName, UserError } from "../../contract";
 import type { NewPhoto } from "../../storage/schema";
 import type { Project } from "../project";
 import { texts } from "../texts";
-import { byFolders, byTable, inOrder, isTable, type Labeled } from "./layout";
+import { byFolders, byTable, isTable, type Layout } from "./layout";
 import { preparePhoto } from "./prepare";
 import type { Source } from "./sources";
 
@@ -23,14 +23,14 @@ export interface Watch {
 
 interface Item {
   source: Source;
-  owner: number;
+  owners: number[];
   part: Split | null;
 }
 
 /**
- * Import what folders or a table label; classes that are missing are made.
+ * Import what folders or a table label; classes and attributes that are missing are made.
  *
- * @throws UserError if nothing says of which class the photos are.
+ * @throws UserError if nothing says what the photos are, or it is not as for those that there are.
  */
 export async function importLabeled(
   project: Project,
@@ -39,26 +39,27 @@ export async function importLabeled(
 ): Promise<Outcome> {
   if (!sources.length) throw new UserError(texts.noFiles);
   const byPath = new Map(sources.map((source) => [source.path, source]));
-  const labeled = await labelsOf(sources);
+  const { task, classes, labeled } = await labelsOf(sources, project.task);
+  if (!project.count) await project.setTask(task);
+  if (task !== project.task) throw new UserError(texts.otherLabels[task]);
   const owners = new Map<string, number>();
-  for (const label of inOrder(labeled.map((each) => each.label))) {
-    owners.set(label, (await project.classNamed(label)).id);
-  }
+  for (const label of classes) owners.set(label, (await project.classNamed(label)).id);
   await project.removeUnused(new Set(owners.values()));
-  const items = labeled.map(({ path, label, part }) => ({
+  const items = labeled.map(({ path, labels, part }) => ({
     source: byPath.get(path)!,
-    owner: owners.get(label)!,
+    owners: labels.map((label) => owners.get(label)!),
     part,
   }));
   // Class by class, in an order that does not depend on the browser's list.
-  items.sort((a, b) => a.owner - b.owner || (a.source.path < b.source.path ? -1 : 1));
+  const place = (item: Item) => (project.isTagged ? 0 : item.owners[0]!);
+  items.sort((a, b) => place(a) - place(b) || (a.source.path < b.source.path ? -1 : 1));
   return importItems(project, items, watch);
 }
 
-/** Import photos into one class, in whatever folder they are. */
+/** Import photos into a column, in whatever folder they are. */
 export function importInto(
   project: Project,
-  owner: number,
+  owners: number[],
   sources: Source[],
   watch: Watch,
 ): Promise<Outcome> {
@@ -66,24 +67,25 @@ export function importInto(
   if (!photos.length) return Promise.reject(new UserError(texts.noFiles));
   return importItems(
     project,
-    photos.map((source) => ({ source, owner, part: null })),
+    photos.map((source) => ({ source, owners, part: null })),
     watch,
   );
 }
 
-async function labelsOf(sources: Source[]): Promise<Labeled[]> {
+async function labelsOf(sources: Source[], wanted: TaskName): Promise<Layout> {
   const paths = sources.map((source) => source.path);
   const tables = sources.filter((source) => isTable(source.path));
   const photos = paths.filter((path) => !isTable(path));
-  const { labeled } = byFolders(photos);
-  const folders = new Set(labeled.map((each) => each.label)).size;
-  if (tables.length && folders < 2) {
+  const folders = byFolders(photos);
+  if (tables.length && folders.classes.length < 2) {
     if (tables.length > 1) throw new UserError(texts.manyTables(tables.map((each) => each.path)));
     const table = tables[0]!;
-    return byTable(await (await table.open()).text(), table.path, paths).labeled;
+    return byTable(await (await table.open()).text(), table.path, paths);
   }
-  if (!labeled.length) throw new UserError(photos.length ? texts.looseFiles : texts.noFiles);
-  return labeled;
+  if (!folders.labeled.length) {
+    throw new UserError(photos.length ? texts.looseFiles[wanted] : texts.noFiles);
+  }
+  return folders;
 }
 
 async function importItems(project: Project, items: Item[], watch: Watch): Promise<Outcome> {
@@ -102,10 +104,10 @@ async function importItems(project: Project, items: Item[], watch: Watch): Promi
   return outcome;
 }
 
-async function prepareItem({ source, owner, part }: Item, outcome: Outcome) {
+async function prepareItem({ source, owners, part }: Item, outcome: Outcome) {
   try {
     const prepared = await preparePhoto(await source.open());
-    const photo: NewPhoto = { name: source.path, owner, part, recording: 0, ...prepared };
+    const photo: NewPhoto = { name: source.path, owners, part, recording: 0, ...prepared };
     return photo;
   } catch (error) {
     const reason = error instanceof UserError ? error.message : texts.noPhoto;

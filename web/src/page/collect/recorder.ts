@@ -20,7 +20,7 @@ export class Recorder {
 
   constructor(
     private readonly project: Project,
-    private readonly owner: number,
+    private readonly owners: number[],
     /** Called with whether the focus was here. */
     private readonly closed: (focused: boolean) => void,
   ) {
@@ -123,6 +123,6 @@ export class Recorder {
     const frame = this.camera.frame();
     const [blob, thumbnail] = await Promise.all([asJpeg(frame), thumbnailOf(frame)]);
     const name = `camera-${recording}-${String(count).padStart(4, "0")}.jpg`;
-    return { name, owner: this.owner, part: null, recording, blob, thumbnail };
+    return { name, owners: this.owners, part: null, recording, blob, thumbnail };
   }
 }

@@ -34,6 +34,15 @@ export function parseTable(text: string): string[][] {
   return rows;
 }
 
+/** The list of attributes of CelebA, whose first line is a number and whose second has the titles. */
+export function parseCelebA(text: string): string[][] {
+  const [, titles = [], ...rows] = text
+    .split(/\r?\n/)
+    .map((line) => line.split(/\s+/).filter(Boolean))
+    .filter((cells) => cells.length);
+  return [["file", ...titles], ...rows];
+}
+
 function lineEnd(text: string): number {
   const end = text.search(/[\r\n]/);
   return end < 0 ? text.length : end;

@@ -1,9 +1,11 @@
 /** The first part: classes as columns, and what can be dropped onto the page. */
-import { announce, button, h, setText } from "../dom";
+import type { TaskName } from "../../contract";
+import type { ClassRecord } from "../../storage/schema";
+import { announce, button, h, labeled, setText } from "../dom";
 import { attempt, attempting, note } from "../messages";
-import type { Project } from "../project";
+import { NONE, type Project } from "../project";
 import { texts } from "../texts";
-import { Column } from "./column";
+import { Column, ownersOf } from "./column";
 import { importInto, importLabeled, type Outcome, type Watch } from "./importing";
 import type { Recorder } from "./recorder";
 import { type Given, ofDrop, ofFiles, ofPaste, sorted, type Source } from "./sources";
@@ -11,14 +13,22 @@ import { type Given, ofDrop, ofFiles, ofPaste, sorted, type Source } from "./sou
 /** From how many times as many photos on the balance is worth a word. */
 const UNEVEN = 2;
 const LISTED = 5;
+const TASKS: TaskName[] = ["classification", "attributes"];
 
 export class CollectView {
   readonly element: HTMLElement;
   private readonly columns = h("div", { class: "columns" });
   private readonly summary = h("p", { class: "summary" });
   private readonly progress = h("div", { class: "importing", hidden: true });
+  private readonly lead = h("p", { class: "lead" });
+  private readonly dropHere = h("p");
+  private readonly task = h(
+    "select",
+    {},
+    ...TASKS.map((value) => h("option", { value }, texts.taskNames[value])),
+  );
   private readonly add = button(
-    texts.addClass,
+    "",
     "",
     attempting(() => this.addClass()),
   );
@@ -26,6 +36,8 @@ export class CollectView {
   private readonly shown = new Map<number, Column>();
   private recorder: Recorder | undefined;
   private last: number | undefined;
+  /** What the columns are made for. */
+  private drawn: TaskName | undefined;
   private queue: Promise<unknown> = Promise.resolve();
   /** Ends the import that goes on. */
   private control: AbortController | undefined;
@@ -39,7 +51,7 @@ export class CollectView {
     const importing = h(
       "div",
       { class: "card drop" },
-      h("p", {}, texts.dropHere),
+      this.dropHere,
       h(
         "div",
         { class: "row" },
@@ -52,13 +64,15 @@ export class CollectView {
       "section",
       { "aria-labelledby": "collect-title" },
       h("h2", { id: "collect-title", tabIndex: -1 }, texts.collectTitle),
-      h("p", { class: "lead" }, texts.collectHelp),
+      this.lead,
+      h("div", { class: "task" }, labeled(texts.taskChoice, this.task)),
       importing,
       this.progress,
       this.summary,
       this.columns,
       h("div", { class: "row" }, this.add, this.next),
     );
+    this.task.addEventListener("change", () => attempt(() => this.setTask()));
     project.onChange(() => this.draw());
     this.draw();
     document.addEventListener("paste", (event) => this.paste(event));
@@ -82,8 +96,37 @@ export class CollectView {
     await this.queue;
   }
 
+  private async setTask(): Promise<void> {
+    try {
+      await this.project.setTask(this.task.value as TaskName);
+    } finally {
+      this.task.value = this.project.task;
+    }
+  }
+
+  /** Columns are made for one kind of labels. */
+  private begin(task: TaskName): void {
+    this.drawn = task;
+    this.task.value = task;
+    setText(this.lead, texts.collectHelp[task]);
+    setText(this.dropHere, texts.dropHere[task]);
+    setText(this.add, texts.addClass[task]);
+    for (const column of this.shown.values()) {
+      column.close();
+      column.element.remove();
+    }
+    this.shown.clear();
+  }
+
+  /** The columns: the classes; and of attributes also the photos that have none. */
+  private get all(): ClassRecord[] {
+    const { classes, isTagged } = this.project;
+    return isTagged ? [...classes, { id: NONE, name: texts.noAttribute }] : classes;
+  }
+
   private draw(): void {
-    const { classes } = this.project;
+    if (this.drawn !== this.project.task) this.begin(this.project.task);
+    const classes = this.all;
     const most = Math.max(0, ...classes.map(({ id }) => this.project.of(id).length));
     for (const [id, column] of this.shown) {
       if (classes.some((each) => each.id === id)) continue;
@@ -99,8 +142,8 @@ export class CollectView {
           add: (owner, sources) => this.addTo(owner, sources),
           opened: (recorder) => this.onlyOne(recorder),
         });
+        this.columns.insertBefore(column.element, this.shown.get(NONE)?.element ?? null);
         this.shown.set(each.id, column);
-        this.columns.append(column.element);
         column.element.addEventListener("focusin", () => (this.last = each.id));
         column.element.addEventListener("pointerenter", () => (this.last = each.id));
       }
@@ -115,10 +158,10 @@ export class CollectView {
     if (!count) return "";
     const sizes = classes.map(({ id, name }) => ({ name, count: this.project.of(id).length }));
     const filled = sizes.filter((each) => each.count).sort((a, b) => a.count - b.count);
+    const said = `${texts.summary[this.project.task](count, filled.length)}.`;
+    if (filled.length < 2 || this.project.isTagged) return said;
     const [few, many] = [filled[0]!, filled.at(-1)!];
     const times = many.count / few.count;
-    const said = `${texts.summary(count, filled.length)}.`;
-    if (filled.length < 2) return said;
     return `${said} ${times >= UNEVEN ? texts.uneven(few.name, many.name, times) : texts.balanced}`;
   }
 
@@ -151,8 +194,7 @@ export class CollectView {
   private paste(event: ClipboardEvent): void {
     if (this.element.hidden || event.target instanceof HTMLInputElement) return;
     const sources = event.clipboardData ? ofPaste(event.clipboardData) : [];
-    const owner =
-      this.project.classes.find(({ id }) => id === this.last) ?? this.project.classes[0];
+    const owner = this.all.find(({ id }) => id === this.last) ?? this.all[0];
     if (sources.length && owner) this.addTo(owner.id, Promise.resolve(sources));
   }
 
@@ -161,7 +203,10 @@ export class CollectView {
       this.inTurn(async () => {
         const given = await sorted(await sources);
         if (hasOthers(given)) await this.others(given);
-        else await this.watched((watch) => importInto(this.project, owner, given.photos, watch));
+        else
+          await this.watched((watch) =>
+            importInto(this.project, ownersOf(owner), given.photos, watch),
+          );
       }),
     );
   }

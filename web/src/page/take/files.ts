@@ -53,7 +53,17 @@ export async function openDelta(file: File, catalog: Catalog): Promise<ModelReco
 
 function modelOf(name: string, kit: Kit, trained: Trained): ModelRecord {
   const { classes, parameters, known, step, score } = trained;
-  return { name, kitHash: kit.hash, classes, parameters, known, step, score, run: null };
+  return {
+    name,
+    kitHash: kit.hash,
+    task: kit.manifest.task.name,
+    classes,
+    parameters,
+    known,
+    step,
+    score,
+    run: null,
+  };
 }
 
 async function kitOf({ kitHash }: ModelRecord, catalog: Catalog): Promise<Kit> {

@@ -97,7 +97,7 @@ export class TakeView {
     if (this.project.count) {
       yield {
         name: texts.photosZip,
-        help: texts.photosHelp,
+        help: texts.photosHelp[this.project.task],
         file: "photos.zip",
         make: () => photosFile(this.project),
       };

@@ -1,4 +1,5 @@
 /** The kits as a list to choose from. */
+import type { TaskName } from "../../contract";
 import { button, fill, h } from "../dom";
 import { type Catalog, describe, type Offer } from "../kits";
 import { attempting, note } from "../messages";
@@ -8,15 +9,24 @@ import { texts } from "../texts";
 export class KitChoice {
   readonly element = h("fieldset", { class: "card kits" });
 
+  private shown: TaskName | undefined;
+
   constructor(
     private readonly project: Project,
     private readonly catalog: Catalog,
   ) {}
 
-  /** Show the kits that there are; the first is chosen if none was. */
-  async show(): Promise<void> {
-    const { offers } = this.catalog;
-    if (!this.catalog.find(this.project.kit)) this.project.kit = offers[0]?.hash ?? null;
+  /** Show the kits again if the photos have other labels now. */
+  update(): void {
+    if (this.shown !== this.project.task) this.show();
+  }
+
+  /** Show the kits that there are for the photos; the first is chosen if none was. */
+  show(): void {
+    const { project } = this;
+    this.shown = project.task;
+    const offers = this.catalog.offers.filter(({ task }) => task === project.task);
+    if (!offers.some(({ hash }) => hash === project.kit)) project.kit = offers[0]?.hash ?? null;
     const input = h("input", { type: "file", accept: ".zip", hidden: true });
     input.addEventListener("change", () => {
       const file = input.files?.[0];
@@ -27,6 +37,7 @@ export class KitChoice {
       this.element,
       h("legend", {}, texts.kits),
       ...offers.map((offer) => this.row(offer)),
+      project.isTagged && !offers.length && h("p", {}, texts.noKits),
       input,
       button(texts.addKit, "plain", () => input.click()),
     );
@@ -34,10 +45,17 @@ export class KitChoice {
 
   /** Check a kit, keep it and choose it. */
   async add(file: File): Promise<void> {
-    const { hash, name } = await this.catalog.add(file);
-    await this.project.chooseKit(hash);
-    await this.show();
-    note(texts.kitAdded(name));
+    const offer = await this.catalog.add(file);
+    await this.choose(offer);
+    const fits = offer.task === this.project.task;
+    note(fits ? texts.kitAdded(offer.name) : texts.kitOfOthers[offer.task](offer.name));
+  }
+
+  /** Choose a kit if it is for the photos, or there are none yet. */
+  async choose({ hash, task }: Offer): Promise<void> {
+    if (!this.project.count) await this.project.setTask(task);
+    if (task === this.project.task) await this.project.chooseKit(hash);
+    this.show();
   }
 
   private row(offer: Offer): HTMLElement {
@@ -49,7 +67,8 @@ export class KitChoice {
     });
     const remove = async () => {
       await this.catalog.remove(offer.hash);
-      await this.show();
+      this.show();
+      await this.project.chooseKit(this.project.kit);
     };
     const label = h(
       "label",

@@ -1,28 +1,39 @@
 /** Which photos are held out to validate. */
-import type { PhotoEntry, Split } from "../../contract";
+import type { Label, PhotoEntry, Split, TaskName } from "../../contract";
 import type { ClassRecord, PhotoRecord } from "../../storage/schema";
 
-/** As on the command line: a fifth of each class of ten or more photos. */
+/** As on the command line: a fifth of each class of ten or more photos; of all photos with attributes. */
 const FRACTION = 0.2;
 const FEWEST = 10;
 
 /**
- * The photos of a run, those of each class together, with their parts.
+ * The photos of a run with their labels and parts, those of each class together.
  *
  * Photos that came with a part keep it. The end of each recording is held out, not frames from
  * between others, which would be nearly the same as their neighbors.
  */
-export function divide(classes: ClassRecord[], photos: PhotoRecord[]): PhotoEntry[] {
+export function divide(
+  task: TaskName,
+  classes: ClassRecord[],
+  photos: PhotoRecord[],
+): PhotoEntry[] {
   const divided = photos.some((photo) => photo.part !== null);
-  return classes.flatMap(({ id }, label) => {
-    const own = photos.filter((photo) => photo.owner === id);
-    const held = divided ? new Set<number>() : heldOut(own);
-    return own.map((photo) => ({
+  const entries = (group: PhotoRecord[], labelOf: (photo: PhotoRecord) => Label) => {
+    const held = divided ? new Set<number>() : heldOut(group);
+    return group.map((photo) => ({
       id: photo.id,
       name: photo.name,
-      label,
+      label: labelOf(photo),
       split: (held.has(photo.id) ? "validation" : (photo.part ?? "train")) satisfies Split,
     }));
+  };
+  if (task === "attributes") {
+    return entries(photos, ({ owners }) => classes.map(({ id }) => Number(owners.includes(id))));
+  }
+  return classes.flatMap(({ id }, index) => {
+    const label = [index]; // one for all, of which there may be thousands
+    const own = photos.filter(({ owners }) => owners.includes(id));
+    return entries(own, () => label);
   });
 }
 

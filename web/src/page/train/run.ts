@@ -41,8 +41,8 @@ export class Run {
    * @throws UserError if there is nothing to train on.
    */
   async start(choices: Choices, from?: ModelRecord): Promise<void> {
-    const { canTrain, filled } = this.project;
-    if (!canTrain) throw new UserError(texts.needPhotos);
+    const { canTrain, filled, task } = this.project;
+    if (!canTrain) throw new UserError(texts.needPhotos[task]);
     const classes = from ? ordered(filled, from.classes) : filled;
     const kit = await this.catalog.keep(this.project.kit!);
     await this.project.store.dropCheckpoint();
@@ -50,7 +50,10 @@ export class Run {
       kit,
       classes: classes.map(({ name }) => name),
       settings: { ...choices, threads: threads() },
-      photos: { database: this.project.store.name, photos: divide(classes, this.project.all()) },
+      photos: {
+        database: this.project.store.name,
+        photos: divide(task, classes, this.project.all()),
+      },
       ...(from && { start: { classes: from.classes, parameters: from.parameters } }),
     });
   }
@@ -127,8 +130,8 @@ function ordered(classes: ClassRecord[], names: string[]): ClassRecord[] {
 
 /** What of a run is used. */
 function modelOf(result: RunResult, photos: PhotoEntry[]): ModelRecord {
-  const { kitHash } = result;
-  return { name: texts.thisRun, kitHash, ...trainedOf(result), run: { result, photos } };
+  const { kitHash, task } = result;
+  return { name: texts.thisRun, kitHash, task, ...trainedOf(result), run: { result, photos } };
 }
 
 /** Two threads where the page is isolated and the device has two cores. */

@@ -3,7 +3,7 @@ import type { Checkpoint, OptimizerName, RunResult, TrainEvent } from "../../con
 import type { ModelRecord } from "../../storage/schema";
 import { announce, button, fill, h, labeled, setText } from "../dom";
 import type { Catalog } from "../kits";
-import { attempting, fail, note } from "../messages";
+import { attempting, clear, fail, note } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { Awake } from "./awake";
@@ -65,7 +65,10 @@ export class TrainView {
       this.form.element,
       this.controls,
     );
-    project.onChange(() => this.showControls());
+    project.onChange(() => {
+      this.kits.update();
+      this.showControls();
+    });
     this.showControls();
   }
 
@@ -114,6 +117,7 @@ export class TrainView {
 
   private async start(): Promise<void> {
     this.notice.hidden = true;
+    clear();
     const empty = this.project.classes.find(({ id }) => !this.project.of(id).length);
     if (empty) note(texts.leftOut(empty.name));
     await this.begin(() => this.run.start(this.form.choices(), this.from()));
@@ -158,7 +162,11 @@ export class TrainView {
   private showResult(result: RunResult): void {
     const { best } = result.counters;
     const said = best
-      ? texts.doneText(texts.percent(best.value), result.photos.validation, result.seconds)
+      ? texts.doneText[result.task](
+          texts.percent(best.value),
+          result.photos.validation,
+          result.seconds,
+        )
       : texts.doneNoVal(result.seconds);
     fill(
       this.result,
@@ -208,9 +216,11 @@ export class TrainView {
     } else if (!this.project.canTrain) {
       fill(
         this.controls,
-        h("p", {}, texts.needPhotos),
+        h("p", {}, texts.needPhotos[this.project.task]),
         button(texts.toCollect, "", () => this.actions.toCollect()),
       );
+    } else if (this.project.kit === null) {
+      fill(this.controls);
     } else {
       const text = this.state === "done" ? texts.again : texts.start;
       fill(

@@ -1,4 +1,5 @@
-/** The probability of each class as a bar. */
+/** The probability of each class or attribute as a bar. */
+import type { ModelRecord } from "../../storage/schema";
 import { h, setText } from "../dom";
 import { texts } from "../texts";
 import type { Answer } from "./model";
@@ -11,19 +12,20 @@ export class Bars {
   private readonly title = h("h3", {}, texts.looking);
   private readonly list = h("ul", { class: "bars" });
 
-  constructor(private readonly classes: string[]) {
+  constructor(private readonly model: ModelRecord) {
     this.element = h("div", { class: "prediction" }, this.title, this.list);
   }
 
-  show({ guess, probabilities, unknown }: Answer): void {
+  show(answer: Answer): void {
+    const { told, probabilities, unknown } = answer;
     this.element.classList.toggle("unknown", unknown);
-    setText(this.title, heading(this.classes, { guess, unknown }));
+    setText(this.title, heading(this.model, answer));
     const order = [...probabilities.keys()];
     if (order.length > MOST) order.sort((a, b) => probabilities[b]! - probabilities[a]!);
     const rows = order.slice(0, MOST);
     while (this.list.children.length > rows.length) this.list.lastChild!.remove();
     rows.forEach((index, i) =>
-      this.row(i, this.classes[index]!, probabilities[index]!, index === guess),
+      this.row(i, this.model.classes[index]!, probabilities[index]!, told.includes(index)),
     );
   }
 
@@ -37,10 +39,13 @@ export class Bars {
   }
 }
 
-/** The class that is told, in words. */
-export function heading(classes: string[], { guess, unknown }: Pick<Answer, "guess" | "unknown">) {
-  if (guess < 0) return texts.unreadable;
-  return unknown ? texts.noneOfThese : classes[guess]!;
+/** What is told of a photo, in words. */
+export function heading({ classes, task }: ModelRecord, { told, probabilities, unknown }: Answer) {
+  if (!probabilities.length) return texts.unreadable;
+  if (unknown) return texts.noneOfThese;
+  const names = told.map((index) => classes[index]!);
+  if (!names.length && task === "attributes") return texts.noneOfAttributes;
+  return texts.andList(names);
 }
 
 function newRow(): HTMLElement {

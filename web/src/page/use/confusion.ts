@@ -1,10 +1,8 @@
-/** What held-out photos are told as, and the surest mistakes. */
+/** What held-out photos of classes are taken for. */
 import type { RunResult } from "../../contract";
 import { h } from "../dom";
-import type { Project } from "../project";
 import { texts } from "../texts";
 
-const MISTAKES = 24;
 /** Classes of which there is a table; of more, the pairs that are confused most often. */
 const MOST_CLASSES = 30;
 const PAIRS = 24;
@@ -16,7 +14,7 @@ export function confusionOf(result: RunResult): HTMLElement[] {
   return [h("p", { class: "muted" }, help), few ? table(result) : pairs(result)];
 }
 
-function pairs({ classes, confusion }: RunResult): HTMLElement {
+function pairs({ classes, confusion: [confusion = []] }: RunResult): HTMLElement {
   const found = confusedPairs(confusion).slice(0, PAIRS);
   if (!found.length) return h("p", {}, texts.noMistakes);
   const items = found.map(({ count, actual, guess }) =>
@@ -34,7 +32,7 @@ export function confusedPairs(confusion: number[][]) {
 }
 
 /** The matrix with a heading for each row and column. */
-function table({ classes, confusion }: RunResult): HTMLElement {
+function table({ classes, confusion: [confusion = []] }: RunResult): HTMLElement {
   const rows = confusion.map((row, actual) => {
     const total = Math.max(
       1,
@@ -62,20 +60,4 @@ function table({ classes, confusion }: RunResult): HTMLElement {
       h("tbody", {}, ...rows),
     ),
   );
-}
-
-/** The photos that are told wrong, the surest first. */
-export function mistakeList({ classes, mistakes }: RunResult, project: Project): HTMLElement {
-  if (!mistakes.length) return h("p", {}, texts.noMistakes);
-  const items = mistakes.slice(0, MISTAKES).map(({ photo, label, guess, probability }) => {
-    const image = h("img", { alt: "", width: 96, height: 96 });
-    const said = texts.mistake(classes[label]!, classes[guess]!, texts.percent(probability));
-    void project.store.thumbnail(photo).then((blob) => {
-      if (!blob) return;
-      image.src = URL.createObjectURL(blob);
-      image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true });
-    });
-    return h("li", {}, image, h("span", {}, said));
-  });
-  return h("ul", { class: "mistakes" }, ...items);
 }

@@ -9,8 +9,8 @@ import { threads } from "../train/run";
 export const UNSURE = 0.5;
 
 export interface Answer extends PhotoPrediction {
-  /** The likeliest class; -1 if the photo cannot be opened. */
-  guess: number;
+  /** The likeliest class; or the attributes above one half. */
+  told: number[];
 }
 
 export class ModelInUse {
@@ -25,7 +25,7 @@ export class ModelInUse {
   async predict(photos: (Blob | ImageBitmap)[]): Promise<Answer[]> {
     const predictor = await this.prepare();
     const predictions = await predictor.predict(photos);
-    return predictions.map((each) => answerOf(each, this.record.known !== null));
+    return predictions.map((each) => answerOf(each, this.record));
   }
 
   /** Start the worker, if there is none. */
@@ -46,13 +46,18 @@ export class ModelInUse {
   }
 }
 
-/** The prediction with its likeliest class, and whether it is none of them. */
-export function answerOf(prediction: PhotoPrediction, described: boolean): Answer {
-  const { probabilities } = prediction;
-  let guess = -1;
-  probabilities.forEach((value, i) => {
-    if (guess < 0 || value > probabilities[guess]!) guess = i;
-  });
-  const unknown = described ? prediction.unknown : guess >= 0 && probabilities[guess]! < UNSURE;
-  return { ...prediction, guess, unknown };
+/** The prediction with what is told of the photo, and whether it is of none of the classes. */
+export function answerOf(
+  prediction: PhotoPrediction,
+  { task, known }: Pick<ModelRecord, "task" | "known">,
+): Answer {
+  const probabilities = [...prediction.probabilities];
+  if (task === "attributes") {
+    const told = [...probabilities.keys()].filter((i) => probabilities[i]! > 0.5);
+    return { ...prediction, told };
+  }
+  const most = Math.max(...probabilities);
+  const told = probabilities.length ? [probabilities.indexOf(most)] : [];
+  const unknown = known ? prediction.unknown : told.length > 0 && most < UNSURE;
+  return { ...prediction, told, unknown };
 }

@@ -9,7 +9,9 @@ import { attempt, attempting, fail } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { Bars, heading } from "./bars";
-import { confusionOf, mistakeList } from "./confusion";
+import { attributeTable } from "./attributes";
+import { confusionOf } from "./confusion";
+import { mistakeList } from "./mistakes";
 import { type Answer, ModelInUse } from "./model";
 
 /** Photos whose predictions stay on the page. */
@@ -58,9 +60,13 @@ export class UseView {
     }
     fill(
       this.body,
-      h("p", { class: "lead" }, `${texts.useHelp} ${texts.inUse(record.name, record.classes)}`),
+      h(
+        "p",
+        { class: "lead" },
+        `${texts.useHelp} ${texts.inUse(record.name, record.task, record.classes)}`,
+      ),
       this.inputs(),
-      h("small", {}, record.known ? texts.noneHelp : texts.noneByProbability),
+      h("small", {}, helpOf(record)),
       h("div", { class: "look" }, this.video, this.live),
       this.results,
       ...this.mistakes(record),
@@ -114,12 +120,11 @@ export class UseView {
     if (!result.photos.validation) {
       return [h("p", { class: "muted" }, texts.noConfusion)];
     }
-    return [
-      h("h3", {}, texts.confusion),
-      ...confusionOf(result),
-      h("h3", {}, texts.mistakes),
-      mistakeList(result, this.project),
-    ];
+    const results =
+      result.task === "attributes"
+        ? [h("h3", {}, texts.perAttribute), ...attributeTable(result)]
+        : [h("h3", {}, texts.confusion), ...confusionOf(result)];
+    return [...results, h("h3", {}, texts.mistakes), mistakeList(result, this.project)];
   }
 
   private take(sources: Promise<Source[]>): void {
@@ -133,7 +138,7 @@ export class UseView {
     const { model } = this;
     if (!model) return;
     const blob = await source.open();
-    const bars = new Bars(model.record.classes);
+    const bars = new Bars(model.record);
     const name = source.path.split("/").at(-1)!;
     const file = h("p", { class: "file" }, name);
     const item = h("li", { class: "card" }, await picture(blob), file, bars.element);
@@ -168,7 +173,7 @@ export class UseView {
   private async watch(): Promise<void> {
     const { model } = this;
     if (!model) return;
-    const bars = new Bars(model.record.classes);
+    const bars = new Bars(model.record);
     this.live.replaceChildren(bars.element);
     while (this.camera.isOpen && this.model === model) {
       if (this.camera.hasFrame) {
@@ -190,14 +195,21 @@ export class UseView {
 
   /** Say what is new, but not in every frame. */
   private speak(answer: Answer, name: string): void {
-    const { classes } = this.model!.record;
-    const said = heading(classes, answer);
+    const said = heading(this.model!.record, answer);
     const now = performance.now();
     if (!name && (said === this.spoken.what || now - this.spoken.when < SPOKEN)) return;
     this.spoken = { when: now, what: said };
-    const probability = texts.percent(answer.probabilities[answer.guess] ?? 0);
-    announce(`${name} ${texts.result(said, probability)}`.trim());
+    const [only] = answer.told;
+    const isClass = this.model!.record.task === "classification" && only !== undefined;
+    const sure = isClass ? texts.percent(answer.probabilities[only]!) : "";
+    announce(`${name} ${sure ? texts.result(said, sure) : said}`.trim());
   }
+}
+
+/** How it is told what a photo is. */
+function helpOf({ task, known }: ModelRecord): string {
+  if (task === "attributes") return texts.attributesHelp;
+  return known ? texts.noneHelp : texts.noneByProbability;
 }
 
 /** A small picture of a photo; nothing of a file that is none. */
