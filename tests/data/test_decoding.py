@@ -2,6 +2,7 @@
 
 import io
 import json
+import struct
 import subprocess
 import sys
 
@@ -40,9 +41,14 @@ def status(key):
     return next(int(x.split()[1]) for x in open("/proc/self/status") if x.startswith(key)) * 1024
 
 def written(kind, mode, options):
-    file = io.BytesIO()
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[0x112] = options.pop("turn", 1)
+    if notes := options.pop("notes", 0):
+        exif[0x9286] = b"n" * notes
+    if "icc_profile" in options:
+        options["icc_profile"] = b"p" * options["icc_profile"]
     Image.new(mode, (2400, 1500), 99 if len(mode) == 1 else (9, 99, 199, 128)[:len(mode)]).save(
-        file, kind, **options)
+        file, kind, **options, exif=exif)
     return file
 
 for kind in ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "AVIF"):  # the code of each decoder
@@ -159,6 +165,18 @@ class TestBytes:
             ("TIFF", "RGB", {"compression": "tiff_lzw"}),
             ("AVIF", "RGB", {"speed": 10}),
             ("AVIF", "RGBA", {"speed": 10, "subsampling": "4:4:4"}),
+            ("AVIF", "RGB", {"speed": 10, "codec": "aom", "advanced": {"film-grain-test": "5"}}),
+            ("TIFF", "RGB", {"turn": 6}),
+            ("TIFF", "RGB", {"turn": 3, "compression": "tiff_lzw"}),
+            *(
+                (kind, "RGB", {where: 9_000_000, **options})
+                for kind, options in (
+                    ("WEBP", {"method": 0}),
+                    ("AVIF", {"speed": 10}),
+                    ("TIFF", {}),
+                )
+                for where in ("notes", "icc_profile")
+            ),
         ]
         command = [sys.executable, "-c", PEAKS, json.dumps(cases)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -194,6 +212,13 @@ class TestBytes:
         assert found.total(2) - found.total(1) == view_bytes(light, 64)
         assert found.total(1) == found.most
         assert found.others <= HEAVY_BYTES < found.most
+
+    def test_beside_a_photo_another_may_be_opened(self):
+        photo, dearest = Header("WEBP", "RGB", 4000, 3000, file_bytes=9_000_000), LargestDecoding(9)
+        dearest.add("a", photo)
+        assert dearest.decoding.others == 18_000_000
+        dearest.add("b", photo._replace(metadata=2_000_000))
+        assert dearest.decoding.others == 24_000_000
 
     def test_beside_a_heavy_view_only_a_light_one_is_decoded(self):
         photo, dearest = Header("JPEG", "RGB", 4000, 3000), LargestDecoding(224)
@@ -267,6 +292,23 @@ class TestBytes:
             file.write(head)
             file.truncate(3 << 30)
         with pytest.raises(UnreadableImage, match="3072 MB is larger"):
+            load_image(path)
+
+    @pytest.mark.parametrize(
+        "head",
+        [
+            struct.pack("<4sIHHHII", b"II*\0", 8, 1, 37724, 7, 3 << 30, 26),
+            struct.pack(">4sIHHHII", b"MM\0*", 8, 1, 37724, 4, 3 << 28, 26),
+            struct.pack("<4sHHQQHHQQ", b"II+\0", 8, 0, 16, 1, 37724, 7, 3 << 30, 44),
+            struct.pack("<2s12sI", b"BM", b"", 3 << 30),
+        ],
+    )
+    def test_endless_metadata_is_not_read(self, tmp_path, head):
+        path = tmp_path / "endless"
+        with path.open("wb") as file:
+            file.write(head)
+            file.truncate(4 << 30)
+        with pytest.raises(UnreadableImage, match="of 3072 MB is larger"):
             load_image(path)
 
     def test_small_images_are_decoded_whole(self, encoded, monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pocketune.data.headers import BEGINNING, Header, avif_planes, read_header
+from pocketune.data.headers import BEGINNING, Header, read_header
 from pocketune.data.images import EXIF_ORIENTATION, header_of, open_image
 
 from .conftest import divided_jpeg
@@ -106,27 +106,18 @@ def test_a_compressed_tiff_counts_a_strip(encoded, compression, mode, rows, stri
         assert header_of(opened).file_bytes == 0
 
 
+def test_a_tiff_that_is_turned_counts_its_copy(encoded) -> None:
+    exif = Image.Exif()
+    exif[EXIF_ORIENTATION] = 6
+    with open_image(io.BytesIO(encoded(Image.new("RGB", (300, 200)), "TIFF", exif=exif))) as opened:
+        assert header_of(opened).file_bytes == 4 * 300 * 200
+
+
 @pytest.mark.parametrize(
-    ("mode", "subsampling", "planes"),
-    [
-        ("RGB", "4:2:0", 1.5),
-        ("RGB", "4:2:2", 2),
-        ("RGB", "4:4:4", 3),
-        ("RGBA", "4:2:0", 2.5),
-    ],
+    ("kind", "options"), [("WEBP", {}), ("AVIF", {"speed": 10}), ("TIFF", {}), ("PNG", {})]
 )
-def test_the_planes_of_an_avif(encoded, mode, subsampling, planes) -> None:
-    picture = image("RGB").convert(mode)
-    if mode == "RGBA":
-        picture.putalpha(99)
-    data = encoded(picture, "AVIF", subsampling=subsampling, speed=10)
+def test_metadata_that_is_held(encoded, kind, options) -> None:
+    data = encoded(image("RGB"), kind, icc_profile=b"p" * 5000, **options)
     with open_image(io.BytesIO(data)) as opened:
-        assert header_of(opened).planes == planes
-    flags = data.find(b"av1C") + 6
-    deeper = data[:flags] + bytes([data[flags] | 0x40]) + data[flags + 1 :]
-    assert avif_planes(deeper, alpha=mode == "RGBA") == 2 * planes
-
-
-@pytest.mark.parametrize("data", [b"", b"mdatav1C\x81\0\x0c\0", b"gridav1C\x81\0\x0c\0"])
-def test_planes_that_are_not_certain_are_the_most(data) -> None:
-    assert (avif_planes(data, alpha=False), avif_planes(data, alpha=True)) == (6, 8)
+        found = header_of(opened).metadata
+    assert found == 0 if kind == "PNG" else 5000 <= found < 5100

@@ -118,6 +118,16 @@ class TestModes:
         )
         assert np.abs(difference).max() <= 4
 
+    def test_an_avif_is_decoded_by_few_threads(self, encoded, monkeypatch):
+        made, decoder = [], images_module.AvifImagePlugin._avif.AvifDecoder
+        monkeypatch.setattr(
+            images_module.AvifImagePlugin._avif,
+            "AvifDecoder",
+            lambda *options: made.append(options[2]) or decoder(*options),
+        )
+        load_image(encoded(Image.new("RGB", (16, 16)), "AVIF"))
+        assert made == [2]
+
 
 class TestOrientation:
     @pytest.mark.parametrize("orientation", range(1, 9))

@@ -44,6 +44,14 @@ def large_png(encoded, image, behind: bool = False) -> bytes:
     return data[:place] + text + data[place:]
 
 
+def large_gif(encoded, image) -> bytes:
+    """A GIF with half a megabyte of comments between other extensions, and a byte too many."""
+    data = encoded(image.convert("P"), "GIF", duration=90)
+    place = data.index(b"!\xf9")
+    comment = b"!\xfe" + (b"\xff" + b"c" * 255) * 1000 + b"\0"
+    return data[:place] + comment + b"\0!\xff\3app\3one\0" + comment + data[place:]
+
+
 @pytest.mark.parametrize("make", [large_jpeg, large_png])
 def test_pixels_and_orientation_stay(encoded, noise, make) -> None:
     data = make(encoded, noise(0, 60, 40))
@@ -69,6 +77,15 @@ def test_no_metadata_of_a_png_is_kept(encoded, noise, behind) -> None:
         assert not image.private_chunks
 
 
+def test_no_comments_of_a_gif_are_kept(encoded, noise) -> None:
+    data = large_gif(encoded, noise(0, 60, 40))
+    with Image.open(io.BytesIO(data)) as expected, open_image(io.BytesIO(data)) as image:
+        assert len(expected.info["comment"]) > 500_000
+        assert "comment" not in image.info
+        assert image.info["duration"] == expected.info["duration"]
+        np.testing.assert_array_equal(np.asarray(image), np.asarray(expected))
+
+
 def test_a_turn_in_texts_stays(encoded, noise) -> None:
     info = PngImagePlugin.PngInfo()
     info.add_itxt("XML:com.adobe.xmp", '<x tiff:Orientation="6"/>')
@@ -80,7 +97,7 @@ def test_a_turn_in_texts_stays(encoded, noise) -> None:
 
 def test_files_of_little_metadata_are_themselves(encoded, noise) -> None:
     for kind in ("JPEG", "PNG", "GIF"):
-        file = io.BytesIO(encoded(noise(0), kind))
+        file = io.BytesIO(encoded(noise(0), kind, comment=b"short"))
         assert without_metadata(file) is file
         assert file.tell() == 0
 

@@ -4,13 +4,16 @@ import io
 from itertools import pairwise
 
 import pytest
+from PIL import TiffImagePlugin
 
 from pocketune.data.segments import (
     IDAT,
     SCAN,
+    gif_extensions,
     has_divided_scans,
     jpeg_segments,
     png_chunks,
+    tag_bytes,
 )
 
 from .conftest import divided_jpeg
@@ -29,6 +32,32 @@ def test_the_chunks_of_a_png(encoded, noise) -> None:
     found = list(png_chunks(io.BytesIO(encoded(noise(0), "PNG", dpi=(72, 72)))))
     assert [each.kind for each in found] == [b"IHDR", b"pHYs", IDAT]
     assert [found[0].start, found[0].end] == [8, 33]
+
+
+def test_the_extensions_of_a_gif(encoded, noise) -> None:
+    for colors in (2, 256):
+        picture = noise(0).quantize(colors)
+        data = encoded(picture, "GIF", comment=b"c" * 700, duration=90, loop=0)
+        found = list(gif_extensions(io.BytesIO(data)))
+        assert sorted(each.label for each in found) == [0xF9, 0xFE, 0xFF]
+        for one, other in pairwise(found):
+            assert one.end == other.start
+            assert data[one.start : one.start + 2] == bytes([0x21, one.label])
+        assert data[found[-1].end] == 0x2C
+        assert list(gif_extensions(io.BytesIO(data[: found[-1].start]))) == found[:-1]
+
+
+@pytest.mark.parametrize("options", [{}, {"big_tiff": True}])
+def test_the_tags_of_a_tiff(encoded, noise, options) -> None:
+    few = tag_bytes(io.BytesIO(encoded(noise(0), "TIFF", **options)))
+    assert few <= 6  # bits of red, green and blue
+    tags = TiffImagePlugin.ImageFileDirectory_v2()
+    tags[270], tags[50_000] = "d" * 999, tuple(range(500))
+    tags.tagtype[50_000] = 4
+    data = encoded(noise(0), "TIFF", tiffinfo=tags, **options)
+    assert tag_bytes(io.BytesIO(data)) == few + 1000 + 2000
+    for length in range(0, 60, 7):
+        assert tag_bytes(io.BytesIO(data[:length])) <= length
 
 
 @pytest.mark.parametrize("length", [0, 2, 20, 30])

@@ -30,14 +30,18 @@ have at least 22 % of the area and an aspect ratio of 3 to 4, and a task may enl
 # Bytes for each pixel, measured with Pillow 13 (benchmarks/bench_photos.py).
 _MODES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I": 17, "F": 17}
 _OTHER_MODES = 4
-_FORMATS = {"WEBP": 16, "HEIF": 10}  # of whole images, the decoder's copies included
-_PLANES = 2.25
-"""Copies of an AVIF's planes: decoded, with film grain, and what the decoder notes of blocks."""
+_FORMATS = {"WEBP": 16.25, "HEIF": 10}  # of whole images, the decoder's copies included
+_PLANES, _NOTES = 1.125, 0.5
+"""Size of an AVIF's planes with their edges, relative to `Header.planes`; and bytes for each pixel
+that the decoder notes of blocks."""
 READ_WHOLE = ("WEBP", "AVIF", "TIFF", "HEIF")  # their files are in memory too
 _CONVERTED = {"RGB": 4, "1": 6, "L": 6, "P": 6, "CMYK": 8, "I": 17, "F": 17}
 _OTHERS_CONVERTED = 17  # through RGBA, with the page behind it
-_STRIP = 8, 32  # of RGB, and of a mode that is converted
+_STRIP = 8, 16  # of RGB, and of a mode that is converted
 _ROWS = 200_000  # what the decoder itself holds
+_METADATA = {"AVIF": 5}  # copies of what a file holds beside its pixels, which Pillow makes
+_OTHERS_METADATA = 3
+_OPENED = 2  # copies of a file that is read when it is opened
 _STREAM = 1_200_000  # copies of the rows of a PNG, compressed and not, that are decoded one by one
 MASK_BYTES = 2
 """For each pixel of a mask: decoded, and as an array."""
@@ -57,8 +61,8 @@ class Decoding:
         name: The photo that takes most.
         header: Its header.
         most: Bytes that it takes.
-        others: Most bytes that any takes at the same time as another, for the part of it that
-            takes least or more.
+        others: Most bytes that any takes at the same time as another: for the part of it that takes
+            least or more, or opened while it waits for its turn.
         masks: Bytes of the packed masks that take most, in descending order.
         compared: Bytes for unpacking the mask that takes most, to compare it with a prediction.
         beside: Most bytes that are taken for an image while others are decoded.
@@ -123,6 +127,7 @@ class LargestDecoding:
             light = max(light, pixels)
         if self._use is not None:
             self._add_use(header, self._use)
+        self._others = max(self._others, opening_bytes(header))
         if least <= HEAVY_BYTES:  # a view may be light, others not
             self._others = max(self._others, min(taken, light))
         if taken > self._most:
@@ -211,6 +216,12 @@ def least_bytes(header: Header, size: int) -> int:
     return decoding_bytes(header, size / max(header.width, header.height), size)
 
 
+def opening_bytes(header: Header) -> int:
+    """Peak of the memory of an image that is opened and not decoded yet."""
+    copies = 0 if header.format == "TIFF" else _OPENED
+    return _metadata_bytes(header) + copies * header.file_bytes
+
+
 def decoding_bytes(header: Header, scale: float, columns: int) -> int:
     """Peak of the memory for decoding an image and shrinking a part of it.
 
@@ -233,10 +244,10 @@ def decoding_bytes(header: Header, scale: float, columns: int) -> int:
             taken += _STREAM
         else:
             each = _decoder_bytes(header)
-            taken += pixels * max(each, _MODES.get(header.mode, _OTHER_MODES))
+            taken += pixels * max(each, pixel_bytes(header.mode))
     if header.format in READ_WHOLE:
         taken += header.file_bytes
-    return int(taken) + _coefficient_bytes(header) + _ROWS
+    return int(taken) + _coefficient_bytes(header) + _metadata_bytes(header) + _ROWS
 
 
 @contextmanager
@@ -256,7 +267,18 @@ def _decoder_bytes(header: Header) -> float:
     """Bytes for each pixel of a whole image, with the decoder's copies; 0 where it makes none."""
     if header.format != "AVIF":
         return _FORMATS.get(header.format, 0)
-    return _PLANES * header.planes + len(header.mode) + _MODES.get(header.mode, _OTHER_MODES)
+    images = 1 + ("A" in header.mode)  # the alpha is another one
+    decoded = _PLANES * header.planes + images * _NOTES
+    return decoded + len(header.mode) + pixel_bytes(header.mode)
+
+
+def pixel_bytes(mode: str) -> int:
+    """Bytes of a pixel in memory."""
+    return _MODES.get(mode, _OTHER_MODES)
+
+
+def _metadata_bytes(header: Header) -> int:
+    return header.metadata * _METADATA.get(header.format, _OTHERS_METADATA)
 
 
 def _coefficient_bytes(header: Header) -> int:

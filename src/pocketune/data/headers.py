@@ -6,7 +6,6 @@ is usual is read here; of anything else nothing is said, and Pillow has to read 
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -44,9 +43,10 @@ class Header(NamedTuple):
         coefficients: For each pixel, the coefficients that a JPEG of several scans holds until its
             last one, such as a progressive JPEG; 0 for others.
         streamed: Whether it is a PNG whose rows can be decoded one by one.
-        file_bytes: Size of a file that is read as a whole, with a decompressed strip of a TIFF; 0
-            for others.
-        planes: For each pixel, bytes of the luma, chroma and alpha of an AVIF; 0 for others.
+        file_bytes: Size of a file that is read as a whole, with a decompressed strip of a TIFF, or
+            of the copy of a TIFF that is turned; 0 for others.
+        planes: For each pixel, bytes of the decoded planes of an AVIF; 0 for others.
+        metadata: Bytes of profiles, notes and the like that are held while the file is open.
     """
 
     format: str
@@ -57,6 +57,7 @@ class Header(NamedTuple):
     streamed: bool = False
     file_bytes: int = 0
     planes: float = 0.0
+    metadata: int = 0
 
 
 def read_header(read: Callable[[int], bytes]) -> Header | None:
@@ -74,32 +75,6 @@ def read_header(read: Callable[[int], bytes]) -> Header | None:
             return parse(read(LARGEST)) if len(data) == BEGINNING else None
     except (IndexError, struct.error):
         return None
-
-
-def avif_planes(data: bytes, *, alpha: bool) -> float:
-    """Bytes of luma, chroma and alpha for each pixel of an AVIF; the most if that is not certain.
-
-    Each coded item has a box `av1C` with the chroma format and the depth of its planes (AV1 Codec
-    ISO Media File Format Binding, section 2.3). Of several items, the one with most counts. A grid
-    of items is put together from copies, and counts as uncertain.
-
-    Args:
-        data: The beginning of the file.
-        alpha: Whether the image has an alpha channel.
-    """
-    boxes = data.partition(b"mdat")[0]
-    flags = [found[1][0] for found in re.finditer(rb"av1C\x81.(.)", boxes, re.DOTALL)]
-    if not flags or b"grid" in boxes:
-        return 8.0 if alpha else 6.0
-    depth = 2 if any(each & 0x40 for each in flags) else 1
-    return depth * (max(map(_samples, flags)) + alpha)
-
-
-def _samples(flags: int) -> float:
-    """Samples of luma and chroma for each pixel."""
-    if flags & 0x10:  # monochrome
-        return 1.0
-    return 1 + 2 / ((1 + (flags >> 3 & 1)) * (1 + (flags >> 2 & 1)))
 
 
 def _jpeg(data: bytes) -> Header | None:

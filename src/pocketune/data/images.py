@@ -27,11 +27,12 @@ from PIL import (
     WebPImagePlugin,
 )
 
-from pocketune.data.decoding import MAX_WORKING_BYTES, READ_WHOLE, check_size
-from pocketune.data.headers import LARGEST, Header, avif_planes
+from pocketune.data.avif import avif_planes
+from pocketune.data.decoding import MAX_WORKING_BYTES, READ_WHOLE, check_size, pixel_bytes
+from pocketune.data.headers import Header
 from pocketune.data.metadata import without_metadata
 from pocketune.data.netpbm import use_own_decoder
-from pocketune.data.segments import has_divided_scans
+from pocketune.data.segments import has_divided_scans, tag_bytes
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
 
@@ -39,6 +40,8 @@ try:
     from PIL import AvifImagePlugin
 except ImportError:  # Pillow before 11.2
     AvifImagePlugin = None  # type: ignore[assignment]
+else:
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 2  # each takes memory; there may be one for each core
 
 # A fixed list: without it, Pillow imports all of its plugins (megabytes) at the first file that is
 # not an image, and some of them start other programs.
@@ -132,16 +135,20 @@ def _open_heif(file: IO[bytes]) -> Image.Image:
 
 
 def _refuse_endless(file: IO[bytes]) -> None:
-    """Refuse a file of a format that Pillow reads as a whole, if that takes too much."""
-    head = file.read(12)
+    """Refuse a file of which Pillow reads too much when it opens it."""
+    head, size, what = file.read(18), 0, "its file"
     if head.startswith(b"RIFF") or head[4:8] == b"ftyp":
         size = file.seek(0, os.SEEK_END)
-        if size > MAX_WORKING_BYTES:
-            raise ValueError(
-                f"its file of {size >> 20} MB is larger than the {MAX_WORKING_BYTES >> 20} MB "
-                "allowed; make it smaller"
-            )
+    elif head.startswith((b"II", b"MM")):
+        size, what = tag_bytes(file), "the metadata"
+    elif head.startswith(b"BM"):
+        size, what = int.from_bytes(head[14:], "little"), "the header"
     file.seek(0)
+    if size > MAX_WORKING_BYTES:
+        raise ValueError(
+            f"{what} of {size >> 20} MB is larger than the {MAX_WORKING_BYTES >> 20} MB allowed; "
+            "make it smaller"
+        )
 
 
 def _refuse_many_scans(file: IO[bytes]) -> None:
@@ -251,10 +258,19 @@ def header_of(image: Image.Image) -> Header:
     """What decoding an image takes depends on this; see `Header`."""
     if image.format in ("JPEG", "MPO"):
         return Header("JPEG", image.mode, *image.size, _coefficients(image))
-    streamed, size = is_streamed(image), _file_bytes(image)
     kind = image.format or ""
-    planes = avif_planes(_beginning(image), alpha="A" in image.mode) if kind == "AVIF" else 0.0
-    return Header(kind, image.mode, *image.size, streamed=streamed, file_bytes=size, planes=planes)
+    planes = 0.0
+    if kind == "AVIF":
+        planes = avif_planes(_content(image), image.size, alpha="A" in image.mode)
+    return Header(
+        kind,
+        image.mode,
+        *image.size,
+        streamed=is_streamed(image),
+        file_bytes=_file_bytes(image),
+        planes=planes,
+        metadata=_metadata_bytes(image),
+    )
 
 
 def _coefficients(image: Image.Image) -> float:
@@ -278,12 +294,24 @@ def _at_rest(file: IO[bytes], read: Callable[[IO[bytes]], T]) -> T:
 def _file_bytes(image: Image.Image) -> int:
     """Size of the file of an image that is not decoded yet, of a format that is read as a whole."""
     file: IO[bytes] | None = getattr(image, "fp", None)
-    if image.format not in READ_WHOLE or file is None or image.info.get("compression") == "raw":
+    if image.format not in READ_WHOLE or file is None:
         return 0
     size = _at_rest(file, lambda opened: opened.seek(0, os.SEEK_END))
-    if isinstance(image, TiffImagePlugin.TiffImageFile):
-        size += _strip_bytes(image)
-    return size
+    if not isinstance(image, TiffImagePlugin.TiffImageFile):
+        return size
+    size = 0 if image.info.get("compression") == "raw" else size + _strip_bytes(image)
+    is_turned = image.tag_v2.get(EXIF_ORIENTATION, 1) in UPRIGHT  # by Pillow, as a whole
+    return max(size, is_turned * image.width * image.height * pixel_bytes(image.mode))
+
+
+def _metadata_bytes(image: Image.Image) -> int:
+    """Bytes beside the pixels that an image of such a format holds until its file is closed."""
+    file: IO[bytes] | None = getattr(image, "fp", None)
+    if image.format not in READ_WHOLE or file is None:
+        return 0
+    if image.format == "TIFF":
+        return _at_rest(file, tag_bytes)
+    return sum(len(value) for value in image.info.values() if isinstance(value, bytes))
 
 
 def _strip_bytes(image: TiffImagePlugin.TiffImageFile) -> int:
@@ -298,15 +326,15 @@ def _strip_bytes(image: TiffImagePlugin.TiffImageFile) -> int:
     return int(width * min(rows or image.height, image.height) * bits) // 8
 
 
-def _beginning(image: Image.Image) -> bytes:
-    """The first bytes of the file of an image; none if it is decoded."""
+def _content(image: Image.Image) -> bytes:
+    """The file of an image; nothing if it is decoded."""
     file: IO[bytes] | None = getattr(image, "fp", None)
-    return b"" if file is None else _at_rest(file, lambda opened: _from_start(opened, LARGEST))
+    return b"" if file is None else _at_rest(file, _whole)
 
 
-def _from_start(file: IO[bytes], size: int) -> bytes:
+def _whole(file: IO[bytes]) -> bytes:
     file.seek(0)
-    return file.read(size)
+    return file.read()
 
 
 def is_streamed(image: Image.Image) -> bool:

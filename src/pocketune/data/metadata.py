@@ -1,6 +1,6 @@
 """Image files without the metadata that Pillow would keep in memory, such as texts and previews.
 
-A JPEG may have any number of megabytes of it, and a few kB of a PNG may become many.
+A JPEG or GIF may have any number of megabytes of it, and a few kB of a PNG may become many.
 """
 
 from __future__ import annotations
@@ -8,18 +8,18 @@ from __future__ import annotations
 import io
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import IO, TYPE_CHECKING, cast
 
-from pocketune.data.segments import jpeg_segments, png_chunks
+from pocketune.data.segments import gif_extensions, jpeg_segments, png_chunks
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 _MOST = 1 << 18
-"""Bytes of segments that a JPEG keeps."""
-_COMMENT, _APPLICATION = 0xFE, range(0xE0, 0xF0)
+"""Bytes of segments that a JPEG keeps, and of comments of a GIF."""
+_COMMENT, _APPLICATION = 0xFE, range(0xE0, 0xF0)  # a GIF has the same number for its comments
 _DECODING = (b"JFIF\0", b"Adobe", b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0")
 """What decoding a JPEG depends on, and what may say how it is turned."""
 _LONGEST = 1 << 20
@@ -30,7 +30,7 @@ _TURNING = (b"XML:com.adobe.xmp\0", b"Raw profile type exif\0")
 
 
 def without_metadata(file: IO[bytes]) -> IO[bytes]:
-    """The file, or if it is a JPEG or PNG of much metadata a view of it without that.
+    """The file, or if it is a JPEG, PNG or GIF of much metadata a view of it without that.
 
     Either is at its beginning. What says how the image is turned stays.
     """
@@ -38,14 +38,16 @@ def without_metadata(file: IO[bytes]) -> IO[bytes]:
     head = file.read(8)
     left_out: list[tuple[int, int]] = []
     if head.startswith(b"\xff\xd8\xff"):
-        left_out = list(_segments(file))
+        left_out = _segments(file)
     elif head == b"\x89PNG\r\n\x1a\n":
         left_out = list(_chunks(file))
+    elif head.startswith(b"GIF8"):
+        left_out = _much(each[1:] for each in gif_extensions(file) if each.label == _COMMENT)
     file.seek(0)
     return cast("IO[bytes]", _View(file, left_out)) if left_out else file
 
 
-def _segments(file: IO[bytes]) -> Iterator[tuple[int, int]]:
+def _segments(file: IO[bytes]) -> list[tuple[int, int]]:
     """The segments of metadata of a JPEG that has much of it, but the first of each needed kind."""
     metadata, needed = [], set[bytes]()
     for segment in jpeg_segments(file):
@@ -57,8 +59,13 @@ def _segments(file: IO[bytes]) -> Iterator[tuple[int, int]]:
             needed.add(kind)
         else:
             metadata.append((segment.start, segment.end))
-    if sum(end - start for start, end in metadata) > _MOST:
-        yield from metadata
+    return _much(metadata)
+
+
+def _much(metadata: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Parts of a file; none if they are few bytes."""
+    parts = list(metadata)
+    return parts if sum(end - start for start, end in parts) > _MOST else []
 
 
 def _chunks(file: IO[bytes]) -> Iterator[tuple[int, int]]:

@@ -72,13 +72,15 @@ def check_budget(
     head = run.estimate(slots, images=images if computes else None).head
     more = estimate.total - before.current
     check_addresses(kit_addresses(more, estimate.activations), "training")
+    fits = budget is None or estimate.total <= budget
     if budget is not None:
+        # First, since opening a photo of much metadata may have exceeded the budget already.
+        if not fits and decoding is not None and decoding.most > HEAVY_BYTES:
+            _refuse_photo(decoding, replace(run, decoding=None).estimate(slots), estimate, budget)
         _check_before(before, budget)
-    if budget is None or estimate.total <= budget:
+    if budget is None or fits:
         # Where all photos do not fit, the classifier is of fewer.
         return replace(estimate, head=head).within(budget)
-    if decoding is not None and decoding.most > HEAVY_BYTES:
-        _refuse_photo(decoding, replace(run, decoding=None).estimate(slots), estimate, budget)
     remedies = list(run.remedies(slots)) or list(run.bundled_kits(slots))
     advice = f"it would fit with {' or with '.join(remedies)}" if remedies else "use a smaller kit"
     raise BudgetExceeded(
