@@ -14,7 +14,7 @@ from pocketune.compiler.capture.trace import check_norms, running_statistics, tr
 from pocketune.compiler.collector import paused_collector
 from pocketune.compiler.graphs import Graphs, Sizes, build_features, build_graphs
 from pocketune.compiler.manifest import describe
-from pocketune.compiler.passes.activations import recompute_activations
+from pocketune.compiler.passes.activations import read_originals, recompute_activations
 from pocketune.compiler.passes.blocked import leave_large_plain
 from pocketune.compiler.passes.recompute import recompute_from_parameters
 from pocketune.compiler.passes.schedule import order_for_memory
@@ -195,6 +195,8 @@ def _smallest(step: onnx.ModelProto, sizes: Sizes, varying: frozenset[str]) -> o
             recompute_activations(model, sizes, depthwise=depthwise)
         recompute_from_parameters(model, sizes, varying)
         arena = order_for_memory(model, sizes)
+        if read_originals(model):
+            arena = order_for_memory(model, sizes)
         if arena < _WORTHWHILE * smallest:
             best, smallest = model, arena
     return best

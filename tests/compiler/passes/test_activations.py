@@ -5,7 +5,11 @@ import onnx
 import pytest
 
 from pocketune.compiler.builder import FLOAT, GraphBuilder
-from pocketune.compiler.passes.activations import NORMALIZED, recompute_activations
+from pocketune.compiler.passes.activations import (
+    NORMALIZED,
+    read_originals,
+    recompute_activations,
+)
 from pocketune.compiler.passes.blocked import DEPTHWISE, is_depthwise
 from pocketune.compiler.passes.schedule import order_for_memory
 from pocketune.device.engine.session import open_session
@@ -147,6 +151,33 @@ def test_each_activation_is_recomputed_once() -> None:
     recompute_activations(model, {}, depthwise=False)
     assert count_norms(model) == count(model, "Clip") == 2 * LAYERS
     assert count(model, "MatMul") == LAYERS
+
+
+def nodes_of(*nodes: tuple[str, str, str]) -> onnx.ModelProto:
+    """A graph of one input `x` and one output `y`; operators, inputs and output of its nodes."""
+    made = [onnx.helper.make_node(each, reads.split(), [made]) for each, reads, made in nodes]
+    x, y = (onnx.helper.make_tensor_value_info(name, FLOAT, (4,)) for name in "xy")
+    return onnx.helper.make_model(onnx.helper.make_graph(made, "step", [x], [y]))
+
+
+def test_an_original_is_read_while_it_is_needed_and_then_its_copy() -> None:
+    model = nodes_of(
+        ("Relu", "x", "r"),
+        ("Relu", "x", "r_again"),
+        ("Neg", "r_again", "early"),
+        ("Add", "r early", "last"),
+        ("Mul", "last r_again", "y"),
+    )
+    assert read_originals(model)
+    read = {node.output[0]: list(node.input) for node in model.graph.node}
+    assert (read["early"], read["y"]) == (["r"], ["last", "r_again"])
+    assert not read_originals(model)
+
+
+def test_a_copy_that_is_no_longer_read_is_removed() -> None:
+    model = nodes_of(("Relu", "x", "r"), ("Relu", "x", "r_again"), ("Add", "r r_again", "y"))
+    assert read_originals(model)
+    assert [node.output[0] for node in model.graph.node] == ["r", "y"]
 
 
 def test_what_follows_from_several_layers_is_kept() -> None:

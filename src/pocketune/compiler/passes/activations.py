@@ -29,6 +29,8 @@ NORMALIZED = "normalized"
 _LEAST = 1 << 12
 """Bytes of the smallest tensor that is recomputed."""
 
+_AGAIN = "_again"
+
 _SMALL = 16
 """A tensor of at most a 16th of the result's size may be kept for recomputing it."""
 
@@ -47,6 +49,37 @@ def recompute_activations(
     nodes = [made for node in model.graph.node for made in step.with_copies(node)]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
+
+
+def read_originals(model: onnx.ModelProto) -> bool:
+    """Let nodes read an original instead of its copy while it is still needed, in place.
+
+    A mask that is packed in the forward pass, for example, reads its activation there anyway.
+    Copies that nothing reads any more are removed.
+
+    Args:
+        model: A training step in its final order.
+
+    Returns:
+        Whether there were any such nodes.
+    """
+    nodes = model.graph.node
+    last = {name: i for i, node in enumerate(nodes) for name in node.input}
+    changed = False
+    for i, node in enumerate(nodes):
+        for place, name in enumerate(node.input):
+            original = name.removesuffix(_AGAIN)
+            if original != name and last.get(original, -1) >= i:
+                node.input[place], changed = original, True
+    kept, read = list[onnx.NodeProto](), set[str]()
+    for node in reversed(nodes):
+        if node.output[0].endswith(_AGAIN) and node.output[0] not in read:
+            continue
+        read.update(node.input)
+        kept.append(node)
+    del nodes[:]
+    nodes.extend(reversed(kept))
+    return changed
 
 
 class _Step:
@@ -111,7 +144,7 @@ class _Step:
 
     def _copy(self, name: str, made: list[onnx.NodeProto]) -> str:
         """The name of a tensor's copy; the nodes that compute it, if they are new, go to `made`."""
-        copied = f"{name}_again"
+        copied = f"{name}{_AGAIN}"
         if name in self._copied:
             return copied
         self._copied.add(name)
