@@ -19,6 +19,7 @@ from pocketune.data.decoding import PIXELS
 _OURS = {"ppm": "pocketune.ppm", "ppm_plain": "pocketune.ppm_plain"}
 _BLOCK = 1 << 16  # bytes of text that are read at once
 _LONGEST = 9  # digits of a number
+_TOO_LARGE = 1 << 16
 _COMMENT = re.compile(rb"#[^\r\n]*(?=[\r\n])")
 _SPACES = b" \t\n\v\f\r"
 _NUMBERS = re.compile(rb"[0-9\s]*")
@@ -96,7 +97,7 @@ def _table(mode: str, largest: Any) -> npt.NDArray[np.int32 | np.uint8]:
 
 
 def _texts(file: IO[bytes], *, divisible: bool) -> Iterator[bytes]:
-    """A text without its comments, up to what is no number.
+    """The text of a file in parts, without comments; it ends before anything but a number.
 
     Args:
         file: The file.
@@ -119,8 +120,10 @@ def _texts(file: IO[bytes], *, divisible: bool) -> Iterator[bytes]:
 
 
 def _parsed(text: bytes) -> Values:
-    """The numbers of a text."""
-    return np.fromstring(text, np.int32, sep=" ") if text.strip() else np.zeros(0, np.int32)
+    """The numbers of a text; those that no image may have are `_TOO_LARGE`."""
+    if not text.strip():
+        return np.zeros(0, np.int32)
+    return np.minimum(np.fromstring(text, np.int64, sep=" "), _TOO_LARGE).astype(np.int32)
 
 
 def _digits(text: bytes) -> Values:
