@@ -191,11 +191,12 @@ def _smallest(step: onnx.ModelProto, sizes: Sizes, varying: frozenset[str]) -> o
     for activations, depthwise in ((False, False), (True, False), (True, True)):
         model = onnx.ModelProto()
         model.CopyFrom(step)
+        copies = dict[str, str]()
         if activations:
-            recompute_activations(model, sizes, depthwise=depthwise)
+            copies = recompute_activations(model, sizes, depthwise=depthwise)
         recompute_from_parameters(model, sizes, varying)
         arena = order_for_memory(model, sizes)
-        if read_originals(model):
+        if read_originals(model, copies):
             arena = order_for_memory(model, sizes)
         if arena < _WORTHWHILE * smallest:
             best, smallest = model, arena

@@ -29,29 +29,31 @@ NORMALIZED = "normalized"
 _LEAST = 1 << 12
 """Bytes of the smallest tensor that is recomputed."""
 
-_AGAIN = "_again"
-
 _SMALL = 16
 """A tensor of at most a 16th of the result's size may be kept for recomputing it."""
 
 
 def recompute_activations(
     model: onnx.ModelProto, sizes: Mapping[str, int], *, depthwise: bool
-) -> None:
+) -> dict[str, str]:
     """Let the backward pass recompute activations behind norms with batch statistics, in place.
 
     Args:
         model: A training step with an input `labels` and an output `loss`.
         sizes: Of open dimensions.
         depthwise: Whether depthwise convolutions are recomputed too.
+
+    Returns:
+        The tensors that are computed again, by the names of their copies.
     """
     step = _Step(model, sizes, depthwise=depthwise)
     nodes = [made for node in model.graph.node for made in step.with_copies(node)]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
+    return {copied: name for name, copied in step.copies.items()}
 
 
-def read_originals(model: onnx.ModelProto) -> bool:
+def read_originals(model: onnx.ModelProto, copies: Mapping[str, str]) -> bool:
     """Let nodes read an original instead of its copy while it is still needed, in place.
 
     A mask that is packed in the forward pass, for example, reads its activation there anyway.
@@ -59,6 +61,7 @@ def read_originals(model: onnx.ModelProto) -> bool:
 
     Args:
         model: A training step in its final order.
+        copies: What `recompute_activations` has returned.
 
     Returns:
         Whether there were any such nodes.
@@ -68,12 +71,11 @@ def read_originals(model: onnx.ModelProto) -> bool:
     changed = False
     for i, node in enumerate(nodes):
         for place, name in enumerate(node.input):
-            original = name.removesuffix(_AGAIN)
-            if original != name and last.get(original, -1) >= i:
-                node.input[place], changed = original, True
+            if name in copies and last.get(copies[name], -1) >= i:
+                node.input[place], changed = copies[name], True
     kept, read = list[onnx.NodeProto](), set[str]()
     for node in reversed(nodes):
-        if node.output[0].endswith(_AGAIN) and node.output[0] not in read:
+        if node.output[0] in copies and node.output[0] not in read:
             continue
         read.update(node.input)
         kept.append(node)
@@ -106,7 +108,7 @@ class _Step:
         views = {node.output[0]: node.input[0] for node in nodes if node.op_type == "Reshape"}
         self._read.update([views[name] for name in self._read if name in views])
         self._sources: dict[str, str | None] = {}
-        self._copied: set[str] = set()
+        self.copies: dict[str, str] = {}  # their names, by those of the originals
 
     def with_copies(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """The node, behind new copies of those that it is to read; it is changed."""
@@ -144,10 +146,9 @@ class _Step:
 
     def _copy(self, name: str, made: list[onnx.NodeProto]) -> str:
         """The name of a tensor's copy; the nodes that compute it, if they are new, go to `made`."""
-        copied = f"{name}{_AGAIN}"
-        if name in self._copied:
-            return copied
-        self._copied.add(name)
+        if name in self.copies:
+            return self.copies[name]
+        copied = self.copies[name] = f"{name}_again"
         node = onnx.NodeProto()
         node.CopyFrom(self._forward[name])
         node.input[:] = [self._copy(n, made) if self._is_recomputed(n) else n for n in node.input]
