@@ -10,7 +10,10 @@ runs in a process of its own, for at most `--seconds`. Results are kept after ea
 goes on where the one before has stopped. The script is skipped without timm.
 
 With `--times`, a step of each kit and of eager PyTorch is measured instead, with a batch of eight
-images of the network's own size, as in bench_step.py. That needs a machine which does nothing else.
+images of 224 pixels, or of the size that the network insists on, as in bench_step.py. That needs a
+core which does nothing else:
+
+    taskset --cpu-list 0 python benchmarks/bench_backbones.py --times
 """
 
 from __future__ import annotations
@@ -86,8 +89,13 @@ METHODS = {
 }
 """What is trained, and the options."""
 
-TIMED = ("blocks", "lora", "bias", "full")
-HOW = ("kit", "eager, channels-last")
+TIMED = ("blocks", "bias", "full")
+LAYOUT = "eager, channels-last"
+NCHW = dict.fromkeys(("fastvit_t8", "poolformer_s12", "repvgg_a0"), "eager, NCHW")
+"""Networks in whose backward pass PyTorch 2.13 crashes with channels last."""
+ROUNDS = 5
+TIMED_BATCH, TIMED_SIZE = 8, 224
+"""Of the steps that are measured."""
 
 RESULT = "backbones"
 CLASSES, BATCH, SIZE = 4, 2, 64
@@ -95,22 +103,22 @@ KIT, ADAPTS, REFUSED, FAILED = "kit", "adapts", "no", "error"
 """The words of the table."""
 
 
-def network(name: str) -> tuple[nn.Module, int]:
-    """A network of timm, and the side of its images: the smaller of 64 pixels and its own."""
+def network(name: str, size: int = SIZE) -> tuple[nn.Module, int]:
+    """A network of timm, and the side of its images: `size`, or its own if it insists on that."""
     import timm
     import torch
 
     torch.manual_seed(0)
     try:
-        made = timm.create_model(name, num_classes=CLASSES, img_size=SIZE)
+        made = timm.create_model(name, num_classes=CLASSES, img_size=size)
     except TypeError:  # it has no such option
         made = timm.create_model(name, num_classes=CLASSES)
     with torch.no_grad():
         try:
-            made.eval()(torch.zeros(BATCH, 3, SIZE, SIZE))
+            made.eval()(torch.zeros(BATCH, 3, size, size))
         except (RuntimeError, AssertionError, ValueError):
             return made, made.pretrained_cfg["input_size"][-1]
-    return made, SIZE
+    return made, size
 
 
 def cell(made: nn.Module, size: int, method: str, *, compiles: bool) -> dict[str, str]:
@@ -153,22 +161,56 @@ def try_one(name: str, methods: list[str], *, compiles: bool) -> None:
             print(name, method, row["cells"][method], flush=True)
 
 
-def measure(name: str) -> list[list[object]]:
-    """Rows of `bench_step.measure` for the methods of `TIMED`, as kits and in PyTorch."""
-    import timm
+def measure(name: str) -> None:
+    """Keep the rows of `bench_step.take_turns` for the methods of `TIMED` that compile."""
+    from pocketune.device.machine import available_cores
+    from pocketune.errors import PocketuneError
+    from unchecked import skip_check
 
-    size = timm.get_pretrained_cfg(name).input_size[-1]
-    options = argparse.Namespace(width=1.0, batch=8, size=size, rounds=7)
-    configurations = [(method, how) for method in TIMED for how in HOW]
+    skip_check()
+    size = network(name, TIMED_SIZE)[1]
+    options = argparse.Namespace(width=1.0, batch=TIMED_BATCH, size=size, rounds=ROUNDS)
+    timm_name = bench_step.TIMM + name
+    kits = {}
     with tempfile.TemporaryDirectory() as scratch:
-        return bench_step.measure(bench_step.TIMM + name, configurations, options, Path(scratch))
+        for method in TIMED:
+            kit = Path(scratch, method)
+            try:
+                made = bench_step.adapted(timm_name, method, options.width)
+                bench_step.build_kit(made, method, options.batch, size, kit)
+            except PocketuneError as error:
+                print(name, method, error, flush=True)
+            else:
+                kits[method] = kit
+        hows = ("kit", NCHW.get(name, LAYOUT))
+        configurations = [(method, how) for method in kits for how in hows]
+        steps = bench_step.take_turns(timm_name, configurations, options, kits)
+    for step in steps:
+        print(name, *step, flush=True)
+    row = {**kept(RESULT)[name], "steps": steps, "timed_size": size, "threads": available_cores()}
+    keep(RESULT, {**kept(RESULT), name: row})
 
 
 def times(results: dict[str, dict[str, Any]]) -> str:
-    """The table of steps, if some were measured."""
-    header = ["network", *bench_step.HEADER]
-    rows = [[name, *row] for name in sorted(results) for row in results[name].get("steps", [])]
-    return f"\n\nSteps with a batch of 8:\n\n{table(header, rows)}" if rows else ""
+    """The table of steps, if some were measured: a row for each network and method."""
+    rows = []
+    for name in sorted(results):
+        steps = results[name].get("steps", [])
+        for (method, _, *kit), (_, _, *eager) in zip(steps[::2], steps[1::2], strict=True):
+            ratios = f"{int(eager[0]) / int(kit[0]):.1f}", f"{int(eager[-1]) / int(kit[-1]):.1f}"
+            how = results[name]["timed_size"], results[name]["threads"]
+            figures = kit[0], eager[0], ratios[0], kit[-1], eager[-1], ratios[1]
+            rows.append([name, *how, method, *figures])
+    if not rows:
+        return ""
+    columns = "network, px, threads, method, kit ms, eager ms, ratio, kit MB, eager MB, ratio"
+    note = (
+        f"Steps with a batch of {TIMED_BATCH}, Adam included: milliseconds and the "
+        "peak of a process that does nothing else, of a kit and of eager PyTorch, channels-last "
+        f"(NCHW for {', '.join(NCHW)}, where PyTorch crashes otherwise). "
+        "`blocks` are three. Ratios are PyTorch's figure over the kit's."
+    )
+    return f"\n\n## Steps\n\n{note}\n\n{table(columns.split(', '), rows)}"
 
 
 def show() -> None:
@@ -218,18 +260,17 @@ def main() -> None:
     if find_spec("timm") is None:
         print("skipped: timm is not installed (pip install timm)")
         return
+    if options.one and options.times:
+        measure(options.one)
+        return
     if options.one:
         try_one(options.one, options.methods, compiles=not options.adapt_only)
         return
     if options.fresh:
         keep(RESULT, {})
-    if options.times:
-        for name in options.networks:
-            steps = measure(name)
-            keep(RESULT, {**kept(RESULT), name: {**kept(RESULT)[name], "steps": steps}})
-        show()
-        return
-    switch = ["--adapt-only"] if options.adapt_only else []
+    switch = [
+        f"--{word}" for word in ("adapt-only", "times") if getattr(options, word.replace("-", "_"))
+    ]
     for name in options.networks:
         command = [sys.executable, __file__, "--one", name, "--methods", *options.methods, *switch]
         try:

@@ -178,9 +178,10 @@ def build_kits(part: str, scratch: Path) -> None:
     import torch
 
     import pocketune
-    from pocketune.compiler import Calibration, pipeline
+    from pocketune.compiler import Calibration
+    from unchecked import skip_check
 
-    pipeline.check_engine = lambda *_, **__: None
+    skip_check()
     for row in dict.fromkeys(run.row for run in runs(part)):
         if (scratch / row.name).exists():
             continue

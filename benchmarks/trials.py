@@ -31,6 +31,7 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.head import fit_head
 from pocketune.device.train import TrainSettings
 from pocketune.device.train.adjustment import Adjustment
+from pocketune.device.train.defaults import DRAWS
 from pocketune.device.train.optimizer import create_optimizer
 from pocketune.device.train.schedule import CosineSchedule
 from pocketune.kit.kit import Kit
@@ -61,7 +62,7 @@ class Views:
         self.train = chosen.subset(_without_a_fifth(chosen.labels))
         self.center = _all(self.train)
         self.test = _all(load_splits(photos / "test", val_fraction=0.0).train)
-        self._kept = max(2, KEPT // len(self.train))
+        self._kept = max(DRAWS, KEPT // len(self.train))
         self._epochs: dict[tuple[int, int], list[tuple[Any, Any]]] = {}
 
     @property
