@@ -76,10 +76,13 @@ def test_younger_networks(name: str, method: Method, tmp_path: Path) -> None:
     compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
 
 
-def test_what_is_the_same_for_every_image_leaves_their_number_open(tmp_path: Path) -> None:
-    """A kernel that is repeated for a product in batches, and an encoding of positions."""
+@pytest.mark.parametrize("method", [LastLayer(), FullFineTune()], ids=lambda m: m.name)
+def test_what_is_the_same_for_every_image_leaves_their_number_open(
+    method: Method, tmp_path: Path
+) -> None:
+    """A kernel that is repeated for a product in batches, and encodings of positions."""
     torch.manual_seed(0)
-    kit = compile(adapt(Mixer(), LastLayer()), tmp_path / "kit", batch=BATCH, size=SIZE)
+    kit = compile(adapt(Mixer(), method), tmp_path / "kit", batch=BATCH, size=SIZE)
     engine = OnnxEngine(kit, kit.state())
     images = np.random.default_rng(0).integers(0, 255, (5, SIZE, SIZE, 3), dtype=np.uint8)
     alone = np.concatenate([engine.predict(images[i : i + 1]) for i in range(5)])

@@ -112,11 +112,12 @@ def mixed_transformer(seed: int = 0) -> Transformer:
 
 
 class Mixer(nn.Module):
-    """A linear layer over the tokens, above an encoding of positions made for each batch."""
+    """A linear layer over the tokens, above encodings of positions made for each batch."""
 
     def __init__(self) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, 6, 8, 8)
+        self.encoding = nn.Conv2d(1, 6, 1)
         self.tokens = nn.Linear((SIZE // 8) ** 2, (SIZE // 8) ** 2)
         self.head = nn.Linear(6, 3)
 
@@ -124,5 +125,6 @@ class Mixer(nn.Module):
         """Normalized images (N, 3, SIZE, SIZE) -> logits (N, 3)."""
         maps = self.patches(images)
         positions = torch.ones(len(maps), *maps.shape[2:], device=maps.device).cumsum(1).sin()
-        x = (maps + positions[:, None]).flatten(2)
-        return self.head(self.tokens(x).relu().mean(2))
+        encoded = self.encoding(positions[:, None]).flatten(2).transpose(1, 2)
+        x = (maps + positions[:, None]).flatten(2).transpose(1, 2) + encoded
+        return self.head(self.tokens(x.transpose(1, 2)).relu().mean(2))

@@ -34,6 +34,8 @@ Cut = tuple[fx.Node, ...]
 """The tensors that the trained part starts from; empty where it reads the images."""
 
 _DTYPES = {torch.float32: FLOAT, torch.int64: INT64, torch.uint8: UINT8, torch.bool: BOOL}
+aten = torch.ops.aten
+_PRODUCTS = (aten.convolution.default, aten.mm.default, aten.addmm.default, aten.bmm.default)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def build_graphs(
     layer = settings.task.output_layer
     predict = trace_predict(network, batch=2, size=settings.size, layer=layer)
     step_cut, predict_cut = (features_nodes(traced, settings.size) for traced in (step, predict))
-    if _convolutions(step_cut) != _convolutions(predict_cut):
+    if _products(step_cut) != _products(predict_cut):
         raise PocketuneError(
             f"the frozen part of {type(network).__name__} computes something else in training than "
             "in evaluation, as a dropout in a frozen block does; remove it before adapting"
@@ -96,10 +98,9 @@ def _embeddings(predict: Traced) -> int | None:
     return None if node is None else tensor_shape(node)[0]
 
 
-def _convolutions(cut: tuple[fx.Node, ...]) -> int:
-    """How many convolutions the frozen part has, if it ends with these nodes."""
-    convolution = torch.ops.aten.convolution.default
-    return sum(node.target is convolution for node in ancestors(cut))
+def _products(cut: tuple[fx.Node, ...]) -> int:
+    """How many convolutions and matrix products the frozen part has, if it ends with these."""
+    return sum(node.target in _PRODUCTS for node in ancestors(cut))
 
 
 def _refuse_random_numbers(step: Traced) -> None:
@@ -125,7 +126,7 @@ def _rows_max_pixels(graph: fx.Graph, trained: Iterable[Tensor]) -> int:
     A group norm reads maps in PyTorch's layout. Frozen kernels gain nothing from rows: the
     transposes around depthwise convolutions cost more than rows save, in time and in nodes.
     """
-    if any(node.target is torch.ops.aten.native_group_norm.default for node in graph.nodes):
+    if any(node.target is aten.native_group_norm.default for node in graph.nodes):
         return 0
     return ROWS_MAX_PIXELS if any(tensor.dim() == 4 for tensor in trained) else 0
 

@@ -53,6 +53,10 @@ def _convolution(
         return _transposed(context, node, x, w, bias, stride, padding, dilation, groups)
     geo = geometry(x.shape[1], w, stride, padding, dilation, groups, node.meta.get("pads"))
     near = reached(geo, x.shape, shape_of(node))
+    if x.one_for_all and not w.open:
+        one = (1, *shape_of(node)[1:])
+        y = convolve(context, near.geo, x.one_for_all, near.crop(context, w), bias, one)
+        return Value(shape_of(node), expanded=y)
     one_pass = bias is None and not w.open and not context.prefers_rows(Value(shape_of(node)))
     center = center_of(context, node) if one_pass else None
     if center is not None:

@@ -29,7 +29,10 @@ def permuted(x: Value, dims: Sequence[int]) -> Value:
         dims = [before[d] for d in dims]
     if list(dims) == sorted(dims):
         return x
-    return Value(tuple(x.shape[d] for d in dims), permuted=(x, tuple(dims)))
+    shape = tuple(x.shape[d] for d in dims)
+    if x.one_for_all and dims[0] == 0:
+        return Value(shape, expanded=permuted(x.one_for_all, dims))
+    return Value(shape, permuted=(x, tuple(dims)))
 
 
 @lowers(aten.t.default)

@@ -37,6 +37,9 @@ def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
         # (N, C) and (N, C, 1, 1) are the same rows
         rows = context.rows(x) if x.is_map else context.plain(x)
         return Value(shape, rows=rows) if len(shape) == 4 else Value(shape, plain=rows)
+    if x.one_for_all and shape[0] == x.shape[0]:
+        one = context.reshape(context.plain(x.one_for_all), 1, *shape[1:])
+        return Value(shape, expanded=Value((1, *shape[1:]), plain=one))
     # the leading dimension is the batch or the number of classes, which the kit leaves open
     return Value(shape, plain=context.reshape(context.plain(x), -1, *shape[1:]))
 
@@ -52,17 +55,11 @@ def _expand(context: Context, node: fx.Node, x: Value, size: Sequence[int], **_:
 
 @lowers(aten.cat.default)
 def _cat(context: Context, node: fx.Node, values: list[Value], dim: int = 0) -> Value:
-    others = [v for v in values if not _one_for_all(v)]
+    others = [v for v in values if not v.one_for_all]
     if dim % len(values[0].shape) and others and len(others) < len(values):
-        values = [_for_each(context, v, others[0]) if _one_for_all(v) else v for v in values]
+        values = [_for_each(context, v, others[0]) if v.one_for_all else v for v in values]
     names = [context.plain(v) for v in values]
     return Value(shape_of(node), plain=context.builder.add("Concat", *names, axis=dim))
-
-
-def _one_for_all(value: Value) -> bool:
-    """Whether a value is the same for every image, as a class token is."""
-    small = value.expanded
-    return small is not None and len(small.shape) == len(value.shape) and small.shape[0] == 1
 
 
 def _for_each(context: Context, value: Value, other: Value) -> Value:

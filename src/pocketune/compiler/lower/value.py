@@ -67,6 +67,13 @@ class Value:
         return len(self.shape) == 4
 
     @property
+    def one_for_all(self) -> Value | None:
+        """Of a value that is the same for every image, as a class token is, the one; else None."""
+        one = self.expanded
+        is_one = one is not None and len(one.shape) == len(self.shape) and one.shape[0] == 1
+        return one if is_one else None
+
+    @property
     def pixels(self) -> int:
         """H * W of a map."""
         return self.shape[2] * self.shape[3]
