@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 DEFAULT_KIT = "blocks"
 ENGINE_PANEL = "Engine"
 _BUNDLED = (
-    f"training the bundled kit {DEFAULT_KIT!r}; choose another with --kit, or let Pocketune choose "
+    f"this was the bundled kit {DEFAULT_KIT!r}; choose another with --kit, or let Pocketune choose "
     "with --budget or --time"
 )
 _EARLY = {"patience": " (stopped early: no better epoch)", "time": " (no more in the time limit)"}
@@ -168,13 +168,14 @@ def train(
         with built_kit(trained.network, options, out) as (path, values):
             _print_result(_train(path, run.photos, out, settings, engine, deadline, values))
         return
-    first = None
     if run.kit is None and _PLANNED & given().keys():
         kit, settings = planned(run.photos, run.out, settings, choice)
-    else:
-        kit = kit_path(run.kit or DEFAULT_KIT)
-        first = _BUNDLED if run.kit is None else None
-    _print_result(_train(kit, run.photos, out, settings, engine, deadline, first=first))
+        _print_result(_train(kit, run.photos, out, settings, engine, deadline))
+        return
+    kit = kit_path(run.kit or DEFAULT_KIT)
+    _print_result(_train(kit, run.photos, out, settings, engine, deadline))
+    if run.kit is None:
+        print_error(_BUNDLED)
 
 
 def _train(
@@ -185,17 +186,14 @@ def _train(
     engine: EngineOptions,
     deadline: Deadline,
     values: Source | None = None,
-    first: str | None = None,
 ) -> TrainResult:
     from pocketune.device.train import train as train_kit
-    from pocketune.device.train.display import console
     from pocketune.kit.names import NETWORK
     from pocketune.kit.storage import run_file
 
     values = values or run_file(kit, NETWORK)  # of a run with PyTorch, or of kit build
     engines = _engines(engine, values)
-    shown, seconds = console(first=first), deadline.left
-    return train_kit(kit, photos, out, settings, engine=engines, progress=shown, seconds=seconds)
+    return train_kit(kit, photos, out, settings, engine=engines, seconds=deadline.left)
 
 
 def _resume(

@@ -109,15 +109,6 @@ def test_the_line_of_an_epoch_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stream.getvalue() == f"\r{format_epoch(EPOCH)}\n"
 
 
-@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
-def test_a_line_before_the_first_note(stream: io.StringIO) -> None:
-    shown = console(stream, first="hello")
-    shown.photos(PhotosReport("masks", 2, 2, 0.0))
-    shown.note("one")
-    shown.note("two")
-    assert stream.getvalue().split()[-3:] == ["hello", "one", "two"]
-
-
 @pytest.mark.parametrize("kind", [LiveLine, PlainLines])
 def test_a_run_goes_on_where_nobody_reads(kind: type[LiveLine | PlainLines]) -> None:
     reader, writer = os.pipe()

@@ -36,16 +36,13 @@ _PLAIN = 10.0
 class PlainLines(Progress):
     """A line every ten seconds and one per epoch, for logs and pipes."""
 
-    def __init__(self, stream: TextIO, first: str | None = None) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._first = first
         self._next = time.monotonic() + _PLAIN
 
     def note(self, text: str) -> None:
         """Print the line."""
-        for line in filter(None, (self._first, text)):
-            _write(self._stream, line + "\n")
-        self._first = None
+        _write(self._stream, text + "\n")
 
     def photos(self, report: PhotosReport) -> None:
         """Print the count if the last line is ten seconds old."""
@@ -77,18 +74,15 @@ class PlainLines(Progress):
 class LiveLine(Progress):
     """One line that each step rewrites; the lines of epochs stay above it."""
 
-    def __init__(self, stream: TextIO, first: str | None = None) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._first = first
         self._next = 0.0
         self._shown = 0
 
     def note(self, text: str) -> None:
         """Print the line, which stays."""
-        for line in filter(None, (self._first, text)):
-            self._write(line)
-            self.close()
-        self._first = None
+        self._write(text)
+        self.close()
 
     def photos(self, report: PhotosReport) -> None:
         """Rewrite the line, at most ten times a second."""
@@ -138,15 +132,10 @@ def _write(stream: TextIO, text: str) -> None:
         stream.flush()
 
 
-def console(stream: TextIO | None = None, *, first: str | None = None) -> Progress:
-    """A live line on a terminal, plain lines elsewhere; standard output by default.
-
-    Args:
-        stream: Where it is shown.
-        first: A line to print before the first note.
-    """
+def console(stream: TextIO | None = None) -> Progress:
+    """A live line on a terminal, plain lines elsewhere; standard output by default."""
     stream = stream or sys.stdout
-    return (LiveLine if stream.isatty() else PlainLines)(stream, first)
+    return LiveLine(stream) if stream.isatty() else PlainLines(stream)
 
 
 def format_photos(report: PhotosReport) -> str:
