@@ -247,7 +247,9 @@ def _told(result: TrainResult) -> Iterator[str]:
         held_out = RunRecord.read(result.run).photos.validation
         yield f"{result.best} on {counted(held_out, 'validation photo')}"
     elif not result.best_step and result.estimate is not None:
-        yield f"cross-validated {result.estimate}"
+        from pocketune.device.train.display import estimate_kind
+
+        yield f"{estimate_kind(result.head)} {result.estimate}"
 
 
 def _check_usage(engine: EngineOptions) -> None:

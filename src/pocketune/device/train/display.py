@@ -159,11 +159,15 @@ def format_start(report: StartReport) -> str:
     if report.images < report.photos and report.head not in source:
         text += f", {report.images} of {report.photos} photos"
     if report.estimate is not None:
-        kind = "on the training photos" if report.head == "kept" else "cross-validated"
-        text += f"  {kind} {report.estimate}"
+        text += f"  {estimate_kind(report.head)} {report.estimate}"
     if report.validation is not None:
         text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
     return text
+
+
+def estimate_kind(head: str) -> str:
+    """How the estimate of a start was measured, by where its classifier comes from."""
+    return "on the training photos" if head == "kept" else "cross-validated"
 
 
 def format_imbalance(report: StartReport) -> str:
