@@ -104,6 +104,12 @@ def test_stopping_early_is_shown(run, photos, kit):
     assert "steps (stopped early: no better epoch), " in result.stdout
 
 
+def test_without_validation_photos_no_step_is_called_the_best(run, photos, kit):
+    result = run("train", photos, "--kit", kit, "--epochs", 1, "--val-fraction", 0)
+    assert result.exit_code == 0, result.output
+    assert "\nepoch 1/1  loss" in result.stdout and "best" not in result.stdout
+
+
 def test_files_left_out_are_counted_and_listed(run, tmp_path, kit):
     photos = write_photos(tmp_path / "mixed")
     (photos / "red" / "notes.txt").write_text("hello")

@@ -58,7 +58,10 @@ def test_a_run_without_steps_and_validation_photos_shows_its_estimate(run, tmp_p
         assert (page.tiles[0].value, page.tiles[0].detail) == (share, kind)
         assert "Training" not in [each.title for each in page.sections]
     replace(record, best=None).write(folder)  # nothing is known of the trained network
-    assert run_page(folder, None).summary[1].endswith("so it is not known how good the result is.")
+    page = run_page(folder, None)
+    assert page.summary[1].endswith("so it is not known how good the result is.")
+    steps = next(tile for tile in page.tiles if tile.label == "steps")
+    assert steps.detail == f"batch {record.batch}"
 
 
 def test_without_steps_nothing_has_changed(run, tmp_path):

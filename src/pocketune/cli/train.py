@@ -237,13 +237,13 @@ def _told(result: TrainResult) -> Iterator[str]:
     """The steps of a run, and how good their best is."""
     steps = counted(result.steps, "step") if result.steps else "no steps"
     yield steps + _EARLY.get(result.reason, "")
-    if result.best_step:
-        yield f"best at step {result.best_step}"
-    elif result.steps and result.best is not None:
-        yield "none better than the start"
     if result.best is not None:
         from pocketune.device.train.record import RunRecord
 
+        if result.best_step:
+            yield f"best at step {result.best_step}"
+        elif result.steps:
+            yield "none better than the start"
         held_out = RunRecord.read(result.run).photos.validation
         yield f"{result.best} on {counted(held_out, 'validation photo')}"
     elif not result.best_step and result.estimate is not None:

@@ -138,8 +138,9 @@ def _tiles(record: RunRecord) -> Iterator[Tile]:
     yield Tile("peak memory", format_size(record.peak_memory), limit)
     step = f"{duration(record.step_seconds)} a step" if record.step_seconds else "no steps"
     yield Tile("time", duration(record.seconds), step)
-    early = "stopped early" if record.reason == "patience" else f"best at {record.best_step:,}"
-    yield Tile("steps", f"{record.steps:,}", f"{early}, batch {record.batch}")
+    best = [] if record.best is None else [f"best at {record.best_step:,}"]
+    early = ["stopped early"] if record.reason == "patience" else best
+    yield Tile("steps", f"{record.steps:,}", ", ".join([*early, f"batch {record.batch}"]))
     size = f"{format_size(record.result_bytes)} to keep"
     yield Tile("trained parameters", f"{record.parameters:,}", size)
     photos = record.photos

@@ -59,7 +59,7 @@ def test_an_epoch_in_a_line() -> None:
     stale = replace(EPOCH, best=False, stale=2, patience=5)
     assert format_epoch(stale) == text + "  (none better for 2 of 5 epochs)"
     assert format_epoch(replace(stale, stale=0)) == text
-    without = EpochReport(2, 10, TRAINING, None, best=False)
+    without = EpochReport(2, 10, TRAINING, None, best=True)  # the last one is kept
     assert format_epoch(without) == "epoch 2/10  loss 0.430"
 
 

@@ -195,8 +195,9 @@ def format_step(report: StepReport) -> str:
 def format_epoch(report: EpochReport) -> str:
     """One line for an epoch."""
     text = f"epoch {report.epoch}/{report.epochs}  loss {report.training.loss:.3f}"
-    if report.validation is not None:
-        text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
+    if report.validation is None:
+        return text
+    text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
     if report.best:
         return text + "  (best)"
     if report.patience and report.stale:
