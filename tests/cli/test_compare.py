@@ -70,7 +70,7 @@ def test_a_file_describes_all_of_it(asked: Any, tmp_path: Path) -> None:
     with pytest.raises(click.BadParameter, match=r"one \.toml file, or photos"):
         asked(str(file), "photos/")
     file.write_text('photos = "photos"\nkits = ["last"]\n[settings]\nheadlr = 1.0\n')
-    with pytest.raises(PocketuneError, match="no setting 'headlr': choose from .*'head_lr', "):
+    with pytest.raises(PocketuneError, match=r"no setting 'headlr': choose from .*'head_lr', "):
         asked(str(file))
 
 
