@@ -11,6 +11,7 @@ from rich.console import Console
 from torch import nn
 
 from pocketune.accounting import LayerCost, Memory, Report, Snapshot, account, render
+from pocketune.accounting.costs import Flops
 from pocketune.accounting.render import LABELS, draw_bar, draw_step, megabytes, sparkline
 
 
@@ -83,6 +84,22 @@ class TestReport:
     def test_no_line_is_wider_than_the_terminal(self, report, width: int, by: str) -> None:
         assert all(len(line) <= width for line in drawn(report, width, by).splitlines())
 
+    @pytest.mark.parametrize(
+        ("by", "name"), [("block", "features.18"), ("layer", "blocks.9.conv" * 3)]
+    )
+    def test_on_80_columns_no_figure_and_no_name_is_cut(self, by: str, name: str) -> None:
+        moments = [Snapshot(p, "a", "aten.op", Memory(kept=1)) for p in ("forward", "backward")]
+        figures = ("parameter", "kept", "cumulative_kept", "temporary", "peak")
+        sizes = {f"{figure}_bytes": 123_456_789 for figure in figures}
+        cost = LayerCost(name=name, kind="Conv2d", block="a", flops=Flops(forward=10**10), **sizes)
+        console = Console(width=80)
+        with console.capture() as captured:
+            console.print(draw_step("A", moments, [cost], by=by, worst_block="a"))
+        rows = captured.get().partition(f"MFLOP by {by}")[2].splitlines()[4:-2]
+        cells = [[cell.strip() for cell in row.split("│")[1:-1]] for row in rows if "│" in row]
+        assert "".join(row[0] for row in cells) == name
+        assert cells[0][1:7] == [*["123.46"] * 5, "10,000.0"]
+
     def test_a_row_for_each_block_or_layer(self, report) -> None:
         for by, costs in (("block", report.blocks), ("layer", report.layers)):
             text = drawn(report, 100, by)
@@ -111,7 +128,7 @@ class TestReport:
         text = render.as_text(draw_step("A", timeline, [cost], by="layer", worst_block="a"))
         row = next(line for line in text.splitlines() if "gradients" in line)
         assert "0.00 MB" in row and "2.00 MB" in row
-        assert "The peak is in the forward pass at a (aten.op);" in text
+        assert "The peak is in the forward pass at a,\nin aten.op; the worst block is a." in text
 
     def test_the_network_itself_has_words(self) -> None:
         timeline = [Snapshot("backward", "", "aten.op", Memory(kept=1))]

@@ -82,10 +82,12 @@ def test_photos(case: str, run: Run, tmp_path: Path) -> None:
 
 
 def test_too_few_photos_to_hold_any_back_give_a_classifier(run: Run, tmp_path: Path) -> None:
-    photos = write_photos(tmp_path / "photos", each=1)
+    photos = write_photos(tmp_path / "photos", each=2)
     result = run("train", photos, "--kit", write_kit(tmp_path / "kit"))
     assert result.exit_code == 0, result.output
     assert "\nno steps, cross-validated accuracy " in result.stdout
+    again = run("train", photos, "--kit", "runs/photos")
+    assert "\nno steps, on the training photos accuracy " in again.stdout
 
 
 def test_photos_that_may_not_be_read(

@@ -69,6 +69,9 @@ def test_a_file_describes_all_of_it(asked: Any, tmp_path: Path) -> None:
         asked(str(file), "--seeds", "3")
     with pytest.raises(click.BadParameter, match=r"one \.toml file, or photos"):
         asked(str(file), "photos/")
+    file.write_text('photos = "photos"\nkits = ["last"]\n[settings]\nheadlr = 1.0\n')
+    with pytest.raises(PocketuneError, match=r"no setting 'headlr': choose from .*'head_lr', "):
+        asked(str(file))
 
 
 def test_an_option_that_no_method_has(asked: Any) -> None:

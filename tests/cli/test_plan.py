@@ -6,11 +6,14 @@ import json
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pocketune.cli.plan import _training
 from pocketune.device.train import RunRecord
+from pocketune.device.train.settings import TrainSettings
 from pocketune.planner.kits import KitSource, kit_paths
 from pocketune.planner.plan import Plan
 
@@ -76,6 +79,12 @@ def test_a_plan_says_how_to_train_its_choice(run, planned, photos, kits, monkeyp
     done = run(*words[1:], "--out", "chosen")
     assert done.exit_code == 0, done.output
     assert RunRecord.read(planned / "chosen").settings["steps"] == 2
+
+
+def test_a_plan_that_took_all_of_its_time_leaves_a_second(planned, photos):
+    plan = replace(Plan.read(planned / "plan"), preparing=1e6)
+    assert plan.seconds_left == 0
+    assert " --time 1s" in _training(plan, photos, TrainSettings())
 
 
 def test_the_plan_of_photos_stays_where_it_is(run, planned, photos, kits, tmp_path):
@@ -170,7 +179,7 @@ def test_two_photos_a_class_are_enough(run, bundled, tmp_path):
 def test_nothing_set_trains_the_default_kit_without_a_plan(process, photos, tmp_path):
     done = process("train", photos, *QUICK)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("training the bundled kit 'blocks'; choose another with --kit")
+    assert "this was the bundled kit 'blocks'; choose another with --kit" in done.stderr
     assert not (tmp_path / "runs" / "photos.plan").exists()
 
 

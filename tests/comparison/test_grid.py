@@ -68,7 +68,7 @@ def test_names_in_the_tables() -> None:
         ({"methods": ["last"]}, "lacks a network for its methods"),
         ({"seeds": []}, "lacks a seed"),
         ({"kits": ["last", "a/last.zip"]}, "two parts of a comparison are called 'last'"),
-        ({"settings": {"epoch": 3}}, "no setting 'epoch': choose from .*epochs"),
+        ({"settings": {"epoch": 3}}, "no setting 'epoch': choose from .*'epochs'"),
         ({"settings": {"epochs": -3}}, "epochs must be at least 0"),
         ({"settings": {"seed": 3}}, "seed is chosen by the comparison"),
         ({"kits": [{"kit": "last", "settings": {"lr": 0}}]}, "lr must be above 0"),

@@ -16,4 +16,4 @@ def model(tmp_path: Path) -> Model:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    return write_photos(tmp_path / "photos", ("cat", "dog"), each=6)
+    return write_photos(tmp_path / "photos", ("cat", "dog"), each=15)

@@ -2,6 +2,7 @@
 
 import io
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from pocketune.tasks.segmentation import Mask
 
 from ..tasks.regression import Regression
 from .html import check_alone
+
+CONFIDENCE = "Is it as sure as it should be?"
 
 
 def jpeg() -> bytes:
@@ -133,7 +136,16 @@ def test_without_mistakes_it_says_so():
     outputs = np.array([[9, 0], [8, 0], [0, 9], [0, 8]], np.float32)
     found = sections(evidence(task, labels, outputs))
     assert found["Mistakes"].text == ("All 4 validation photos are predicted correctly.",)
+    assert CONFIDENCE in [each.title for each in found["Mistakes"].charts]
     assert "looks most like those with the same label" in found["Photos that may hurt"].text[0]
+
+
+def test_confidence_on_photos_that_trained_the_model_is_not_judged():
+    task, labels = Classification(("a", "b")), np.array([0, 0, 1, 1])
+    outputs = np.array([[9, 0], [8, 0], [0, 9], [0, 8]], np.float32)
+    found = sections(replace(evidence(task, labels, outputs), held=None))
+    assert found["Mistakes"].text == ("All 4 training photos are predicted correctly.",)
+    assert CONFIDENCE not in [each.title for each in found["Mistakes"].charts]
 
 
 def test_a_photo_that_is_gone_keeps_its_place():

@@ -45,6 +45,33 @@ def test_the_summary_says_what_was_trained_on_what_and_how_good_it_is(page, run)
     assert tiles["training photos"].value == str(3 * (EACH - 2))
 
 
+def test_a_run_without_steps_and_validation_photos_shows_its_estimate(run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    record = RunRecord.read(run)
+    for head, kind in (("LDA", "cross-validated"), ("kept", "on the training photos")):
+        short = replace(record, steps=0, start=None, best=None, estimate=record.best, head=head)
+        short.write(folder)
+        page = run_page(folder, None)
+        share = f"{record.best.value:.1%}"
+        assert page.summary[1] == f"No photos were held back. Its accuracy is {share}, {kind}."
+        assert (page.tiles[0].value, page.tiles[0].detail) == (share, kind)
+        assert "Training" not in [each.title for each in page.sections]
+    replace(record, best=None).write(folder)  # nothing is known of the trained network
+    page = run_page(folder, None)
+    assert page.summary[1].endswith("so it is not known how good the result is.")
+    steps = next(tile for tile in page.tiles if tile.label == "steps")
+    assert steps.detail == f"batch {record.batch}"
+
+
+def test_without_steps_nothing_has_changed(run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    replace(RunRecord.read(run), steps=0).write(folder)
+    page = run_page(folder, None)
+    assert "Before training" not in page.summary[1] and not page.tiles[0].detail
+
+
 def test_a_classifier_that_was_computed_again_is_named(run, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(run, folder)

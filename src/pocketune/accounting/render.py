@@ -26,7 +26,7 @@ LABELS = {
 }
 """The categories of `Memory` in words."""
 
-BAR, _SHORT = 20, 8
+BAR, SHORT = 20, 8
 _SPARKS = "▁▂▃▄▅▆▇█"
 _LINE = 72
 
@@ -91,8 +91,12 @@ def _course(timeline: Sequence[Snapshot], worst_block: str) -> list[Text]:
     backward = next(i for i, s in enumerate(timeline) if s.phase == "backward")
     turn = round(backward / len(totals) * _LINE)
     return [
-        Text(f"The peak is in the {highest.phase} pass at {place} ({highest.operator});"),
-        Text.assemble("the worst block is ", (path_or_network(worst_block), "bold"), "."),
+        Text(f"The peak is in the {highest.phase} pass at {place},"),
+        Text.assemble(
+            f"in {highest.operator}; the worst block is ",
+            (path_or_network(worst_block), "bold"),
+            ".",
+        ),
         Text(sparkline(totals, _LINE), style="cyan"),
         Text("forward".ljust(turn) + "backward", style="dim"),
     ]
@@ -100,11 +104,11 @@ def _course(timeline: Sequence[Snapshot], worst_block: str) -> list[Text]:
 
 def _costs(costs: Sequence[LayerCost], by: str) -> Table:
     table = Table(title=f"MB and MFLOP by {by}")
-    table.add_column(by, no_wrap=True)
-    for header in ("params", "kept", "so far", "temp.", "peak"):
+    table.add_column(by, overflow="fold")
+    for header in ("params", "kept", "so far", "temp.", "peak", "MFLOP"):
         table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("", width=_SHORT)
-    table.add_column("MFLOP", justify="right", no_wrap=True)
+    if by == "block":  # the names of layers are too long for one on 80 columns
+        table.add_column("", width=SHORT)
     highest = max(cost.peak_bytes for cost in costs)
     for cost in costs:
         table.add_row(
@@ -114,8 +118,8 @@ def _costs(costs: Sequence[LayerCost], by: str) -> Table:
             in_megabytes(cost.cumulative_kept_bytes),
             in_megabytes(cost.temporary_bytes),
             in_megabytes(cost.peak_bytes),
-            draw_bar(cost.peak_bytes, highest, _SHORT),
             f"{cost.flops.total / 1e6:,.1f}",
+            *([draw_bar(cost.peak_bytes, highest, SHORT)] if by == "block" else []),
             style="bold" if cost.peak_bytes == highest else None,
         )
     return table

@@ -132,7 +132,7 @@ def _training(plan: Plan, photos: str | Path, settings: TrainSettings) -> str:
     kit = next((name for name in list_kits() if str(bundled_kit(name)) == plan.kit), plan.kit)
     settings = replace(settings, accumulate=chosen.candidate.accumulate, optimizer=chosen.optimizer)
     left = plan.seconds_left
-    time = [] if left is None else ["--time", f"{left:.0f}s"]
+    time = [] if left is None else ["--time", f"{max(1, left):.0f}s"]
     words = ["pocketune", "train", photos, "--kit", kit, *time, *command_options(settings)]
     return shlex.join(map(str, words))
 

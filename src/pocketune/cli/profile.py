@@ -86,6 +86,7 @@ def profile(
         from pocketune.papers import published_memory
         from pocketune.papers.report import draw_published, to_dict
         from pocketune.weights import create_network
+    from pocketune.reporting.progress import busy
 
     batch, size = step.batch, step.size
     known = published_classes(named.network)
@@ -94,10 +95,12 @@ def profile(
     chosen = parse_method(**asdict(method), batch=batch, size=size)
     adapted = adapt(created, chosen, frozen_bits=step.frozen_bits)
     if options.published is not None:
-        counted = published_memory(adapted, options.published, batch=batch, size=size)
+        with busy("counting as the paper does"):
+            counted = published_memory(adapted, options.published, batch=batch, size=size)
         _show(to_dict(counted), draw_published(counted, by=options.by), as_json=output.json)
         return
-    report = account(adapted, batch=batch, size=size, optimizer=options.optimizer)
+    with busy("predicting the step"):
+        report = account(adapted, batch=batch, size=size, optimizer=options.optimizer)
     if options.plot is not None:
         save_figure(report, options.plot)
     _show(report.to_dict(), report.draw(by=options.by), as_json=output.json)

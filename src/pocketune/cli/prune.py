@@ -96,16 +96,18 @@ def prune(
         from pocketune.surgery import prune as prune_network
         from pocketune.weights import sample_batches, save_network
         from pocketune.weights.measured import create_measured
+    from pocketune.reporting.progress import busy
 
-    created = create_measured(
-        named.network, **asdict(network), **asdict(shape), size=size, photos=dataset
-    )
     method = None
     if target.method is not None:
         method = parse_method(target.method, None, target.method_option, size=size)
-    plan = plan_pruning(created, options.target, size=size, method=method)
-    batches = None if dataset is None else sample_batches(created, dataset, size=size)
-    pruned = prune_network(created, plan.ratios, importance=options.importance, batches=batches)
+    created = create_measured(
+        named.network, **asdict(network), **asdict(shape), size=size, photos=dataset
+    )
+    with busy("finding channels to remove"):
+        plan = plan_pruning(created, options.target, size=size, method=method)
+        batches = None if dataset is None else sample_batches(created, dataset, size=size)
+        pruned = prune_network(created, plan.ratios, importance=options.importance, batches=batches)
     save_network(pruned, options.out)
     _print_plan(plan, options.out)
 

@@ -35,8 +35,11 @@ def tables(table: TableArgument, output: JsonOption) -> None:
     """
     with author_half("computing a table"):
         from pocketune.papers.tables import list_tables, published_table
+    from pocketune.reporting.progress import busy
+
     if table.name is not None:
-        computed = published_table(table.name)
+        with busy("computing the table"):
+            computed = published_table(table.name)
         print(json.dumps(_values(computed))) if output.json else _show(computed)
     elif output.json:
         print(json.dumps([asdict(about) for about in list_tables()]))

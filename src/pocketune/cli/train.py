@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 DEFAULT_KIT = "blocks"
 ENGINE_PANEL = "Engine"
 _BUNDLED = (
-    f"training the bundled kit {DEFAULT_KIT!r}; choose another with --kit, or let Pocketune choose "
+    f"this was the bundled kit {DEFAULT_KIT!r}; choose another with --kit, or let Pocketune choose "
     "with --budget or --time"
 )
 _EARLY = {"patience": " (stopped early: no better epoch)", "time": " (no more in the time limit)"}
@@ -168,13 +168,14 @@ def train(
         with built_kit(trained.network, options, out) as (path, values):
             _print_result(_train(path, run.photos, out, settings, engine, deadline, values))
         return
-    first = None
     if run.kit is None and _PLANNED & given().keys():
         kit, settings = planned(run.photos, run.out, settings, choice)
-    else:
-        kit = kit_path(run.kit or DEFAULT_KIT)
-        first = _BUNDLED if run.kit is None else None
-    _print_result(_train(kit, run.photos, out, settings, engine, deadline, first=first))
+        _print_result(_train(kit, run.photos, out, settings, engine, deadline))
+        return
+    kit = kit_path(run.kit or DEFAULT_KIT)
+    _print_result(_train(kit, run.photos, out, settings, engine, deadline))
+    if run.kit is None:
+        print_error(_BUNDLED)
 
 
 def _train(
@@ -185,17 +186,14 @@ def _train(
     engine: EngineOptions,
     deadline: Deadline,
     values: Source | None = None,
-    first: str | None = None,
 ) -> TrainResult:
     from pocketune.device.train import train as train_kit
-    from pocketune.device.train.display import console
     from pocketune.kit.names import NETWORK
     from pocketune.kit.storage import run_file
 
     values = values or run_file(kit, NETWORK)  # of a run with PyTorch, or of kit build
     engines = _engines(engine, values)
-    shown, seconds = console(first=first), deadline.left
-    return train_kit(kit, photos, out, settings, engine=engines, progress=shown, seconds=seconds)
+    return train_kit(kit, photos, out, settings, engine=engines, seconds=deadline.left)
 
 
 def _resume(
@@ -239,17 +237,19 @@ def _told(result: TrainResult) -> Iterator[str]:
     """The steps of a run, and how good their best is."""
     steps = counted(result.steps, "step") if result.steps else "no steps"
     yield steps + _EARLY.get(result.reason, "")
-    if result.best_step:
-        yield f"best at step {result.best_step}"
-    elif result.steps and result.best is not None:
-        yield "none better than the start"
     if result.best is not None:
         from pocketune.device.train.record import RunRecord
 
+        if result.best_step:
+            yield f"best at step {result.best_step}"
+        elif result.steps:
+            yield "none better than the start"
         held_out = RunRecord.read(result.run).photos.validation
         yield f"{result.best} on {counted(held_out, 'validation photo')}"
     elif not result.best_step and result.estimate is not None:
-        yield f"cross-validated {result.estimate}"
+        from pocketune.device.train.display import estimate_kind
+
+        yield f"{estimate_kind(result.head)} {result.estimate}"
 
 
 def _check_usage(engine: EngineOptions) -> None:

@@ -300,6 +300,6 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         if name in _OWN:
             raise PocketuneError(f"the setting {name} is chosen by the comparison: leave it out")
         if name not in known:
-            names = ", ".join(sorted(known))
+            names = ", ".join(map(repr, sorted(known)))  # as they stand in a file
             raise PocketuneError(f"there is no setting {name!r}: choose from {names}")
     TrainSettings(**settings)

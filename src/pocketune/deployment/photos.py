@@ -26,11 +26,11 @@ def photos_for(
 
     Args:
         model: A run or a kit.
-        photos: The photos; None stands for the run's own.
+        photos: The photos, divided as a run divides them by default; None stands for the run's own.
         needed: Whether it is an error if there are none.
     """
     if photos is not None:
-        splits = load_splits(Path(photos), val_fraction=0.5, masks=MaskOptions())
+        splits = load_splits(Path(photos), val_fraction=None, masks=MaskOptions())
         return splits.train, splits.val if len(splits.val) else splits.train
     try:
         own = run_photos(model)

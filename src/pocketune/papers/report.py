@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pocketune.accounting.costs import LayerCost, combine
-from pocketune.accounting.render import BAR, draw_bar, in_megabytes, megabytes, path_or_network
+from pocketune.accounting.render import SHORT, draw_bar, in_megabytes, megabytes, path_or_network
 from pocketune.papers.counts import PublishedMemory
 
 
@@ -27,10 +27,10 @@ def to_dict(memory: PublishedMemory) -> dict[str, Any]:
 def draw_published(memory: PublishedMemory, *, by: str = "block") -> RenderableType:
     """The memory of one sample by `block` or `layer`, and the total."""
     table = Table(title=f"As {memory.convention} counts, in MB: a step of {memory.batch}")
-    table.add_column(by)
+    table.add_column(by, overflow="fold")
     for header in ("kept, a sample", "so far", "temporary", "peak"):
-        table.add_column(header, justify="right")
-    table.add_column("", width=BAR)
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("", width=SHORT)
     highest = max(layer.peak_bytes for layer in memory.layers)
     for row in _rows(memory, by):
         table.add_row(
@@ -39,7 +39,7 @@ def draw_published(memory: PublishedMemory, *, by: str = "block") -> RenderableT
             in_megabytes(row.cumulative_kept_bytes),
             in_megabytes(row.temporary_bytes),
             in_megabytes(row.peak_bytes),
-            draw_bar(row.peak_bytes, highest),
+            draw_bar(row.peak_bytes, highest, SHORT),
             style="bold" if row.peak_bytes == highest else None,
         )
     total = Text.assemble(

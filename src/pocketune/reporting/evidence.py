@@ -134,7 +134,7 @@ def _mistakes(evidence: Evidence, judged: Predicted) -> Section:
         charts=(
             *_overlaps(result),
             *_confusion(result, len(task.classes)),
-            *_confidence(judged),
+            *(_confidence(judged) if evidence.held else ()),
         ),
         photos=tuple(_gallery(judged, order[:SHOWN], notes, evidence.masks)),
         tables=tuple(tables),

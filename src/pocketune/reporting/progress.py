@@ -1,4 +1,4 @@
-"""Bars while photos are predicted and while a kit is built."""
+"""Bars while photos are predicted, while a kit is built, and while something else is computed."""
 
 from __future__ import annotations
 
@@ -33,6 +33,14 @@ def staged() -> Iterator[Callable[[str, float], None]]:
     with _bar(counts=False) as bar:
         task = bar.add_task("", total=1.0)
         yield lambda what, share: bar.update(task, description=what, completed=share)
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """A bar that moves without an end on standard error, if that is a terminal."""
+    with _bar(counts=False) as bar:
+        bar.add_task(what, total=None)
+        yield
 
 
 def _bar(*, counts: bool) -> Progress:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pocketune
 from pocketune.device.memory.estimate import MemoryEstimate, estimate_memory
 from pocketune.device.memory.sizes import format_size
+from pocketune.device.train.display import estimate_kind
 from pocketune.device.train.optimizer import state_slots
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.settings import TrainSettings
@@ -72,7 +73,7 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
         summary=(*_summary(record, model), *filter(None, [missing])),
         tiles=tuple(_tiles(record)),
         sections=(
-            _training(record, metrics),
+            *([_training(record, metrics)] if record.steps else ()),
             *(photo_sections(evidence) if evidence else ()),
             *_memory_sections(record, model.kit),
             _configuration(record, folder),
@@ -99,14 +100,15 @@ def _summary(record: RunRecord, model: Model) -> Iterator[str]:
 def _quality(record: RunRecord) -> str:
     best, held = record.best, record.photos.validation
     if best is None:
-        return "No photos were held back, so it is not known how good the result is."
+        return _without_validation(record)
     value = f"{best.name} is {best.value:{best.style}}"
     text = f"On {held:,} photos that it was not trained on, its {value}"
     if task_named(record.task).metric_is_share:
         points = 100 * chance(best.value, held)
         text += f" (another {held:,} photos could give {points:.1f} points more or less)"
     text += ". They also chose the best step, which flatters it." if record.steps else "."
-    text += f" {gain(record.start, best)}" if record.start else " The start was not measured."
+    if record.steps:
+        text += f" {gain(record.start, best)}" if record.start else " The start was not measured."
     if record.refitted is not None:
         text += (
             f" Its classifier was computed again after the last step ({record.refitted} of the "
@@ -115,17 +117,30 @@ def _quality(record: RunRecord) -> str:
     return text
 
 
+def _without_validation(record: RunRecord) -> str:
+    text, score = "No photos were held back", record.estimate
+    if record.steps or score is None:
+        return f"{text}, so it is not known how good the result is."
+    return f"{text}. Its {score.name} is {score.value:{score.style}}, {estimate_kind(record.head)}."
+
+
 def _tiles(record: RunRecord) -> Iterator[Tile]:
     if record.best is not None:
-        start = f"{record.start.value:{record.start.style}} before training" if record.start else ""
+        start = ""
+        if record.start is not None and record.steps:
+            start = f"{record.start.value:{record.start.style}} before training"
         yield Tile(record.best.name, f"{record.best.value:{record.best.style}}", start)
+    elif record.estimate is not None and not record.steps:
+        score = record.estimate
+        yield Tile(score.name, f"{score.value:{score.style}}", estimate_kind(record.head))
     budget = _budget(record)
     limit = f"of {format_size(budget)} allowed" if budget else "no budget"
     yield Tile("peak memory", format_size(record.peak_memory), limit)
     step = f"{duration(record.step_seconds)} a step" if record.step_seconds else "no steps"
     yield Tile("time", duration(record.seconds), step)
-    early = "stopped early" if record.reason == "patience" else f"best at {record.best_step:,}"
-    yield Tile("steps", f"{record.steps:,}", f"{early}, batch {record.batch}")
+    best = [] if record.best is None else [f"best at {record.best_step:,}"]
+    early = ["stopped early"] if record.reason == "patience" else best
+    yield Tile("steps", f"{record.steps:,}", ", ".join([*early, f"batch {record.batch}"]))
     size = f"{format_size(record.result_bytes)} to keep"
     yield Tile("trained parameters", f"{record.parameters:,}", size)
     photos = record.photos

@@ -59,7 +59,7 @@ def test_an_epoch_in_a_line() -> None:
     stale = replace(EPOCH, best=False, stale=2, patience=5)
     assert format_epoch(stale) == text + "  (none better for 2 of 5 epochs)"
     assert format_epoch(replace(stale, stale=0)) == text
-    without = EpochReport(2, 10, TRAINING, None, best=False)
+    without = EpochReport(2, 10, TRAINING, None, best=True)  # the last one is kept
     assert format_epoch(without) == "epoch 2/10  loss 0.430"
 
 
@@ -107,15 +107,6 @@ def test_the_line_of_an_epoch_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
     LiveLine(stream).epoch(EPOCH)
     assert stream.getvalue() == f"\r{format_epoch(EPOCH)}\n"
-
-
-@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
-def test_a_line_before_the_first_note(stream: io.StringIO) -> None:
-    shown = console(stream, first="hello")
-    shown.photos(PhotosReport("masks", 2, 2, 0.0))
-    shown.note("one")
-    shown.note("two")
-    assert stream.getvalue().split()[-3:] == ["hello", "one", "two"]
 
 
 @pytest.mark.parametrize("kind", [LiveLine, PlainLines])

@@ -36,16 +36,13 @@ _PLAIN = 10.0
 class PlainLines(Progress):
     """A line every ten seconds and one per epoch, for logs and pipes."""
 
-    def __init__(self, stream: TextIO, first: str | None = None) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._first = first
         self._next = time.monotonic() + _PLAIN
 
     def note(self, text: str) -> None:
         """Print the line."""
-        for line in filter(None, (self._first, text)):
-            _write(self._stream, line + "\n")
-        self._first = None
+        _write(self._stream, text + "\n")
 
     def photos(self, report: PhotosReport) -> None:
         """Print the count if the last line is ten seconds old."""
@@ -77,18 +74,15 @@ class PlainLines(Progress):
 class LiveLine(Progress):
     """One line that each step rewrites; the lines of epochs stay above it."""
 
-    def __init__(self, stream: TextIO, first: str | None = None) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._first = first
         self._next = 0.0
         self._shown = 0
 
     def note(self, text: str) -> None:
         """Print the line, which stays."""
-        for line in filter(None, (self._first, text)):
-            self._write(line)
-            self.close()
-        self._first = None
+        self._write(text)
+        self.close()
 
     def photos(self, report: PhotosReport) -> None:
         """Rewrite the line, at most ten times a second."""
@@ -138,15 +132,10 @@ def _write(stream: TextIO, text: str) -> None:
         stream.flush()
 
 
-def console(stream: TextIO | None = None, *, first: str | None = None) -> Progress:
-    """A live line on a terminal, plain lines elsewhere; standard output by default.
-
-    Args:
-        stream: Where it is shown.
-        first: A line to print before the first note.
-    """
+def console(stream: TextIO | None = None) -> Progress:
+    """A live line on a terminal, plain lines elsewhere; standard output by default."""
     stream = stream or sys.stdout
-    return (LiveLine if stream.isatty() else PlainLines)(stream, first)
+    return LiveLine(stream) if stream.isatty() else PlainLines(stream)
 
 
 def format_photos(report: PhotosReport) -> str:
@@ -170,11 +159,15 @@ def format_start(report: StartReport) -> str:
     if report.images < report.photos and report.head not in source:
         text += f", {report.images} of {report.photos} photos"
     if report.estimate is not None:
-        kind = "on the training photos" if report.head == "kept" else "cross-validated"
-        text += f"  {kind} {report.estimate}"
+        text += f"  {estimate_kind(report.head)} {report.estimate}"
     if report.validation is not None:
         text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
     return text
+
+
+def estimate_kind(head: str) -> str:
+    """How the estimate of a start was measured, by where its classifier comes from."""
+    return "on the training photos" if head == "kept" else "cross-validated"
 
 
 def format_imbalance(report: StartReport) -> str:
@@ -202,8 +195,9 @@ def format_step(report: StepReport) -> str:
 def format_epoch(report: EpochReport) -> str:
     """One line for an epoch."""
     text = f"epoch {report.epoch}/{report.epochs}  loss {report.training.loss:.3f}"
-    if report.validation is not None:
-        text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
+    if report.validation is None:
+        return text
+    text += f"  validation loss {report.validation.loss:.3f}  {report.validation}"
     if report.best:
         return text + "  (best)"
     if report.patience and report.stale:
