@@ -14,7 +14,6 @@ import numpy as np
 from pocketune.data import Loader, Purpose, random_stream
 from pocketune.device.cache.choice import Parts
 from pocketune.device.cache.code import Features
-from pocketune.kit.kit import Kit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -154,8 +153,7 @@ def _measure(run: Run, engine: Engine) -> Pace:
 
 def _later(run: Run, engine: Preparing, rng: np.random.Generator) -> float:
     """Seconds of a step on kept features."""
-    manifest = Kit.open(run.folder, verify=False).manifest
-    code = Parts.of(run.photos, manifest, 1).training.code
+    code = Parts.of(run.photos, run.manifest, 1).training.code
     with closing(cast("Generator[Batch, None, None]", run.photos.training.epoch(0))) as batches:
         batch = next(batches)
     kept = [code.features(engine.prepare(image[np.newaxis])).rows for image in batch.images]

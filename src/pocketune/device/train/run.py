@@ -173,14 +173,14 @@ def train(
     with new_run_folder(folder):
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
-        run = Run(folder, settings, found, identity, memory.total, began, began + seconds)
+        run = Run(copy, settings, found, identity, memory.total, began, began + seconds)
         shown.note(found.describe())
         for told in (describe_copies(found.splits) if most is None else None, note):
             if told:
                 shown.note(told)
         with feature_cache(run, shown.note) as cache:
             with closing(shown):
-                state = new_state(run, opened, copy, factory, shown, cache)
+                state = new_state(run, opened, factory, shown, cache)
                 whole, run = run, within(run, state.engine, refits=is_refitted(run))
             if run.shortened and math.isfinite(run.deadline):
                 shown.note(_limited(whole, run))
@@ -230,7 +230,7 @@ def resume(
         )
         memory = _whole(memory, settings, found, kit)
         resumed = Run(
-            folder,
+            kit,
             settings,
             found,
             checkpoint.identity,
@@ -239,7 +239,7 @@ def resume(
             shortened=checkpoint.shortened,
         )
         with feature_cache(resumed, shown.note) as cache:
-            state = restored_state(checkpoint, kit, factory, found.task)
+            state = restored_state(checkpoint, resumed, factory)
             return _finish(resumed, state, shown, cache)
 
 

@@ -60,19 +60,19 @@ class Start:
 
 
 def start_values(
-    run: Run, kit: Kit, copy: Kit, make: EngineFactory, progress: Progress, cache: FeatureCache
+    run: Run, origin: Kit, make: EngineFactory, progress: Progress, cache: FeatureCache
 ) -> tuple[State, Start]:
-    """The values that a run of `copy` starts from.
+    """The values that a run starts from.
 
-    They are those of `kit`, which may be a run. The classifier is computed from the training
-    photos, whose features `cache` keeps. If they have the classes that the kit's classifier is
-    for, that one is kept where it is better on them.
+    They are those of `origin`, a kit or a run. The classifier is computed from the training
+    photos, whose features `cache` keeps. If they have the classes that the classifier of `origin`
+    is for, that one is kept where it is better on them.
 
     Raises:
         BudgetExceeded: The run makes no steps, and its budget has no room to compute a classifier.
     """
-    classes, manifest = run.identity.classes, copy.manifest
-    kept = classes == Model.of(kit).classes
+    classes, manifest = run.identity.classes, run.manifest
+    kept = classes == Model.of(origin).classes
     start = Start(KEPT if kept else RANDOM)
     labels = run.photos.splits.train.labels
 
@@ -80,16 +80,16 @@ def start_values(
         progress.photos(PhotosReport(_PURPOSE, done, len(labels), seconds_left))
 
     if run.settings.head_start == "random":
-        return _values(run, kit), start
+        return _values(run, origin), start
     if manifest.task.dense:
-        return _of_pixels(run, kit, copy, make, start, progress, show)
+        return _of_pixels(run, origin, make, start, progress, show)
     if not has_closed_form(manifest, labels):
-        return _values(run, kit), start
+        return _values(run, origin), start
 
     size = manifest.embeddings or 0
 
     def write(path: Path) -> Labels:
-        engine = make(copy, _values(run, kit))
+        engine = make(run.kit, _values(run, origin))
         photos = cache.photos(run.photos, engine).sample
         return write_embeddings(engine, photos, path, show, head_seconds(run))
 
@@ -97,7 +97,7 @@ def start_values(
         reclaim()
         with freed_at_once():
             head = fit_head(embeddings.blocks, run.photos.task, room=head_room(run))
-        values = _values(run, kit)
+        values = _values(run, origin)
         if kept:
             score = _score(values, embeddings, run.photos.task)
             if head is None or head.score is None or not _is_better(head, score, run):
@@ -113,16 +113,15 @@ def start_values(
 
 def _of_pixels(
     run: Run,
-    kit: Kit,
-    copy: Kit,
+    origin: Kit,
     make: EngineFactory,
     start: Start,
     progress: Progress,
     show: Callable[[int, float], None],
 ) -> tuple[State, Start]:
     """The same for masks: the classifier is that of the cells of feature maps."""
-    values, manifest = _values(run, kit), copy.manifest
-    channels = cell_channels(manifest, trained=kit.is_run)
+    values, manifest = _values(run, origin), run.manifest
+    channels = cell_channels(manifest, trained=origin.is_run)
     if channels is None:
         if cell_channels(manifest, trained=True):
             progress.note(
@@ -140,7 +139,7 @@ def _of_pixels(
         weight: np.eye(channels, dtype=np.float32)[..., None, None],
         bias: np.zeros(channels, np.float32),
     }
-    fit = _fit_cells(run, make(copy, {**values, **copying}), channels, show)
+    fit = _fit_cells(run, make(run.kit, {**values, **copying}), channels, show)
     reclaim()
     with freed_at_once():
         head = fit.head()
@@ -182,13 +181,13 @@ def _fit_cells(
     return fit
 
 
-def _values(run: Run, kit: Kit) -> State:
-    """The kit's values; the output layer is drawn at random if it is for other classes."""
-    model, classes = Model.of(kit), run.identity.classes
+def _values(run: Run, origin: Kit) -> State:
+    """The values of `origin`; the output layer is drawn at random if it is for other classes."""
+    model, classes = Model.of(origin), run.identity.classes
     if classes == model.classes:
         return model.state
     rng = random_stream(run.settings.seed, Purpose.CLASSIFIER)
-    return kit.manifest.task.new_head(model.state, len(classes), rng)
+    return run.manifest.task.new_head(model.state, len(classes), rng)
 
 
 def head_room(run: Run) -> int | None:
