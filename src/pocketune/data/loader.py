@@ -24,7 +24,7 @@ from pocketune.files import Skipped
 from pocketune.tasks import Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from pocketune.data.dataset import ImageDataset
     from pocketune.tasks import Labels, Task, View
@@ -147,8 +147,8 @@ class Loader:
         names, reported = self.dataset.names, self._failures.reported
         return tuple(Skipped(printable(names[i]), why) for i, why in failed if i < reported)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, from number `start` on.
+    def epoch(self, epoch: int, start: int = 0) -> Generator[Batch, None, None]:
+        """The batches of an epoch, from number `start` on; closing it ends the threads.
 
         A resumed run gets exactly the batches that an uninterrupted run would have got.
 
@@ -169,7 +169,9 @@ class Loader:
         for number in range(start, len(self)):
             yield order[number * self.batch : (number + 1) * self.batch].tolist()
 
-    def decoded(self, draw: int, groups: Iterable[list[int]]) -> Iterator[list[Sample]]:
+    def decoded(
+        self, draw: int, groups: Iterable[list[int]]
+    ) -> Generator[list[Sample], None, None]:
         """The images of each group, as `chosen` names them; unreadable ones are replaced.
 
         The groups are taken a few ahead of the images that are returned.

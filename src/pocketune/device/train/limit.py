@@ -16,7 +16,7 @@ from pocketune.device.cache.choice import Parts
 from pocketune.device.cache.code import Features
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -154,7 +154,7 @@ def _measure(run: Run, engine: Engine) -> Pace:
 def _later(run: Run, engine: Preparing, rng: np.random.Generator) -> float:
     """Seconds of a step on kept features."""
     code = Parts.of(run.photos, run.manifest, 1).training.code
-    with closing(cast("Generator[Batch, None, None]", run.photos.training.epoch(0))) as batches:
+    with closing(run.photos.training.epoch(0)) as batches:
         batch = next(batches)
     kept = [code.features(engine.prepare(image[np.newaxis])).rows for image in batch.images]
     features = cast("NDArray[np.uint8]", Features(code, np.concatenate(kept)))
@@ -167,7 +167,7 @@ def _later(run: Run, engine: Preparing, rng: np.random.Generator) -> float:
 def _times(photos: Loader, compute: Callable[[Batch], object]) -> tuple[float, float]:
     """Seconds of the first batch, and the mean of a few others with the wait for their photos."""
     ends = [time.monotonic()]
-    with closing(cast("Generator[Batch, None, None]", photos.epoch(0))) as batches:
+    with closing(photos.epoch(0)) as batches:
         for batch in islice(batches, TIMED):
             compute(batch)
             ends.append(time.monotonic())

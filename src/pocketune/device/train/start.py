@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,11 +26,10 @@ from pocketune.heap import freed_at_once
 from pocketune.kit.names import EMBEDDINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
     from pathlib import Path
 
     from pocketune.arrays import State
-    from pocketune.data import Batch
     from pocketune.device.cache.opening import FeatureCache
     from pocketune.device.engine.base import Engine, EngineFactory
     from pocketune.device.train.folder import Run
@@ -167,8 +166,7 @@ def _fit_cells(
     """
     photos, seconds, began = run.photos.sample, head_seconds(run), time.monotonic()
     fit = CellFit(run.photos.task, channels, len(photos.dataset))
-    batches = cast("Generator[Batch, None, None]", photos.epoch(0))
-    with closing(batches):
+    with closing(photos.epoch(0)) as batches:
         for batch in batches:
             for number, label in enumerate(batch.labels):
                 fit.add(engine.predict(batch.images[number : number + 1])[0], label)
