@@ -147,6 +147,14 @@ class Loader:
         names, reported = self.dataset.names, self._failures.reported
         return tuple(Skipped(printable(names[i]), why) for i, why in failed if i < reported)
 
+    def undecodable(self) -> PocketuneError:
+        """The error that none of the training images can be decoded, with the first reason."""
+        first = self.skipped[0]
+        return PocketuneError(
+            f"none of the {len(self.dataset)} training images can be decoded; the first, "
+            f"{first.name}: {first.reason}"
+        )
+
     def epoch(self, epoch: int, start: int = 0) -> Generator[Batch, None, None]:
         """The batches of an epoch, from number `start` on; closing it ends the threads.
 
@@ -230,11 +238,7 @@ class Loader:
                 return sample
         if not self.train:
             return None
-        first = self.skipped[0]
-        raise PocketuneError(
-            f"none of the {count} training images can be decoded; the first, {first.name}: "
-            f"{first.reason}"
-        )
+        raise self.undecodable()
 
     def _seen(self, index: int, draw: int, drawn: int) -> Sample | None:
         """The image at `index`, with the crop of the one `drawn`; None if it is damaged."""

@@ -171,5 +171,7 @@ def _times(photos: Loader, compute: Callable[[Batch], object]) -> tuple[float, f
         for batch in islice(batches, TIMED):
             compute(batch)
             ends.append(time.monotonic())
+    if len(ends) == 1:
+        raise photos.undecodable()
     first, *others = np.diff(ends).tolist()
     return first, sum(others) / len(others) if others else first

@@ -69,6 +69,7 @@ def start_values(
 
     Raises:
         BudgetExceeded: The run makes no steps, and its budget has no room to compute a classifier.
+        PocketuneError: None of the training photos can be decoded.
     """
     classes, manifest = run.identity.classes, run.manifest
     kept = classes == Model.of(origin).classes
@@ -90,7 +91,10 @@ def start_values(
     def write(path: Path) -> Labels:
         engine = make(run.kit, _values(run, origin))
         photos = cache.photos(run.photos, engine).sample
-        return write_embeddings(engine, photos, path, show, head_seconds(run))
+        written = write_embeddings(engine, photos, path, show, head_seconds(run))
+        if not len(written):
+            raise photos.undecodable()
+        return written
 
     with embedded(run.folder / EMBEDDINGS, size, write) as embeddings:
         reclaim()
@@ -175,6 +179,8 @@ def _fit_cells(
             show(fit.photos, max(0.0, min(whole, seconds) - taken))
             if taken >= seconds:
                 break
+    if not fit.photos:
+        raise photos.undecodable()
     engine.release()
     return fit
 
