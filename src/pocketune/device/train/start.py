@@ -103,7 +103,7 @@ def start_values(
         values = _values(run, origin)
         if kept:
             score = _score(values, embeddings, run.photos.task)
-            if head is None or head.score is None or not _is_better(head, score, run):
+            if not _is_better(head, score, run):
                 return values, replace(start, images=len(embeddings), estimate=score)
     if head is None:
         if not run.steps:
@@ -148,7 +148,7 @@ def _of_pixels(
         head = fit.head()
         if start.head == KEPT:
             score = fit.score(values[weight][..., 0, 0], values[bias])
-            if head is None or head.score is None or not _is_better(head, score, run):
+            if not _is_better(head, score, run):
                 return values, replace(start, images=fit.photos, estimate=score)
     if head is None:
         return values, start
@@ -223,5 +223,7 @@ def _score(values: State, embeddings: Embeddings, task: Task) -> Score:
     return metric.score
 
 
-def _is_better(head: Head, kept: Score, run: Run) -> bool:
-    return head.score is not None and run.photos.task.is_better(head.score, kept)
+def _is_better(head: Head | None, kept: Score, run: Run) -> bool:
+    """Whether a classifier was computed whose score is better than that of the kept one."""
+    score = None if head is None else head.score
+    return score is not None and run.photos.task.is_better(score, kept)
