@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -267,18 +266,9 @@ def evaluate(
 def counting(purpose: str) -> Iterator[Callable[[int, int], None]]:
     """Show on a terminal how many photos are done; what is yielded takes that and all photos."""
     from pocketune.device.train.display import LiveLine
-    from pocketune.device.train.progress import PhotosReport
 
     if not sys.stderr.isatty():
         yield lambda _done, _all: None
         return
-    shown, began = LiveLine(sys.stderr), time.monotonic()
-
-    def show(done: int, photos: int) -> None:
-        left = (time.monotonic() - began) / done * (photos - done)
-        shown.photos(PhotosReport(purpose, done, photos, left))
-
-    try:
-        yield show
-    finally:
-        shown.close()
+    with closing(LiveLine(sys.stderr)) as shown:
+        yield shown.counting(purpose)

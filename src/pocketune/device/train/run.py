@@ -38,7 +38,7 @@ from pocketune.device.train.limit import within
 from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
 from pocketune.device.train.photos import Photos, head_alone, is_linear
-from pocketune.device.train.progress import PhotosReport, Progress
+from pocketune.device.train.progress import Progress
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.refit import is_refitted
 from pocketune.device.train.resuming import find_photos, open_checkpoint
@@ -53,7 +53,6 @@ from pocketune.signals import signal_of
 
 if TYPE_CHECKING:
     from pocketune.data import Skipped
-    from pocketune.data.masks import AfterMask
     from pocketune.device.engine.base import EngineFactory
     from pocketune.device.memory.estimate import MemoryEstimate
     from pocketune.device.train.events import EventFile
@@ -147,7 +146,7 @@ def train(
     check_accumulation(opened, settings.accumulate)
     check_rates(opened, settings)
     reclaim()  # what was imported makes room for the list of the photos
-    found = Photos.open(photos, settings, opened, after_mask=_masks_shown(shown), most=most)
+    found = Photos.open(photos, settings, opened, after_mask=shown.counting("masks"), most=most)
     check_patience(found, settings)
     check_balance(found, settings, opened)
     settings = _resolved(settings, found, opened)
@@ -219,7 +218,7 @@ def resume(
         settings = checkpoint.settings
         if budget is not None:
             settings = replace(settings, budget=parse_size(budget))
-        found = find_photos(checkpoint, photos, settings, kit, _masks_shown(shown))
+        found = find_photos(checkpoint, photos, settings, kit, shown.counting("masks"))
         memory = check_budget(
             kit,
             settings,
@@ -346,14 +345,3 @@ def _onnx_engine() -> EngineFactory:
     from pocketune.device.engine.onnx import OnnxEngine
 
     return OnnxEngine
-
-
-def _masks_shown(progress: Progress) -> AfterMask:
-    """Show how many masks have been read."""
-    began = time.monotonic()
-
-    def show(done: int, masks: int) -> None:
-        left = (time.monotonic() - began) / done * (masks - done)
-        progress.photos(PhotosReport("masks", done, masks, left))
-
-    return show
