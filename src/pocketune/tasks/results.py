@@ -18,6 +18,7 @@ from pocketune.files import Skipped, replacing, writing
 
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray, StrPath
+    from pocketune.tasks.base import Task
 
 Labels = NDArray[Any]
 """Labels as the task encodes them, one along the first axis for each image."""
@@ -223,26 +224,10 @@ class Evaluation(ABC):
         write_csv(path, self.per_class_table.titles, self.per_class_table.rows)
 
 
-class Marked(Protocol):
-    """The part of a task that `Mean` uses; see `pocketune.tasks.Task`."""
-
-    def losses(self, outputs: FloatArray, labels: Labels) -> Values:
-        """The loss of each image."""
-        ...
-
-    def marks(self, outputs: FloatArray, labels: Labels) -> NDArray[Any]:
-        """Values whose mean is the metric."""
-        ...
-
-    def score(self, value: float, loss: float) -> Score:
-        """The metric under its name."""
-        ...
-
-
 class Mean:
     """The mean of a task's losses and marks over all images."""
 
-    def __init__(self, task: Marked) -> None:
+    def __init__(self, task: Task) -> None:
         self.images = 0
         self._task = task
         self._loss = 0.0
