@@ -189,13 +189,12 @@ def record_run(run: Run, state: TrainState, last: Score | None) -> RunRecord:
     manifest = run.manifest
     counters, log = state.counters, read_log(run.folder / METRICS)
     shapes = manifest.shapes(len(run.identity.classes))
-    quantization = manifest.quantization
     return RunRecord(
         version=__version__,
         kit=run.identity.kit,
         network={**manifest.network, "classes": len(run.identity.classes)},
         method=manifest.method,
-        frozen_bits=32 if quantization is None else 8,
+        frozen_bits=manifest.frozen_bits,
         task=manifest.task.name,
         classes=run.identity.classes,
         size=manifest.size,

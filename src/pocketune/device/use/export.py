@@ -112,19 +112,18 @@ def _resizing(shape: tuple[int, ...], size: int) -> tuple[FloatArray, FloatArray
 
 
 def _check(file: Path, model: Model, output: str) -> None:
-    side = model.kit.manifest.size
+    manifest = model.kit.manifest
+    side = manifest.size
     shape = (_CHECKED_IMAGES, side, side, 3)
     images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     expected = OnnxEngine(model.kit, model.state).predict(images)
-    quantization = model.kit.manifest.quantization
-    integers = quantization is not None and quantization.activations == 8
     try:
-        session = runtime.open_session(file, as_written=False, integers=integers)
+        session = runtime.open_session(file, as_written=False, integers=manifest.computes_integers)
         (found,) = session.run([output], {"images": images})
     except Exception as error:  # the runtime's own types, which have no common base
         raise PocketuneError(
             f"the kit {model.kit.path} cannot be exported: the runtime refuses the result "
-            f"({str(error).splitlines()[0]})"
+            f"({runtime.first_line(error)})"
         ) from error
     off = _behind(found, expected) if output == "classes" else np.abs(found - expected).max()
     difference = float(off / max(1.0, float(np.abs(expected).max())))
