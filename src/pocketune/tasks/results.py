@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.errors import PocketuneError
-from pocketune.files import Skipped, replacing, writing
+from pocketune.files import Skipped, make_folder_of, replacing
 
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray, StrPath
@@ -270,7 +270,7 @@ def write_csv(
     Raises:
         PocketuneError: The file cannot be written; what was there is unchanged.
     """
-    with writing(path):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(Path(path)) as place, place.open("w", newline="", encoding="utf-8") as file:
+    path = Path(path)
+    make_folder_of(path)
+    with replacing(path) as place, place.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([header, *rows])

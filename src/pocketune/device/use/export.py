@@ -12,7 +12,7 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.onnx_merge import merge
 from pocketune.errors import PocketuneError, check_choice
-from pocketune.files import refuse_undecodable, replacing, writing
+from pocketune.files import make_folder_of, refuse_undecodable, replacing
 from pocketune.kit.names import FEATURES, PREDICT, RUN_FILES
 from pocketune.tasks.maps import interpolation
 
@@ -52,8 +52,7 @@ def export(model: Model | StrPath, out: StrPath = "model.onnx", *, output: str =
     _check_output(output, model)
     refuse_to_overwrite(model.kit.path, out)
     content = _merged(model, output)
-    with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(out)
     with replacing(out) as file:
         file.write_bytes(content)
         _check(file, model, output)
