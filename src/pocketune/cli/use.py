@@ -230,7 +230,6 @@ def evaluate(
     "pixel_accuracy", "absent" (classes that do not occur, which the means leave out), "classes"
     (class, pixels, iou, accuracy, precision), "confusion" (pixels) and "skipped".
     """
-    from pocketune.data import MaskOptions
     from pocketune.device import evaluate as evaluate_photos
 
     if _is_bundled(model.run):
@@ -238,13 +237,12 @@ def evaluate(
             f"{model.run} knows no classes before it is trained: evaluate a run of it, which "
             f"pocketune train PHOTOS --kit {model.run} makes"
         )
-    masks = MaskOptions(**asdict(reading))
     with counting("evaluating") as after_photos:
         result = evaluate_photos(
             model.run,
             options.photos,
             test=options.test,
-            masks=masks,
+            masks=reading.options,
             after_photos=after_photos,
             **asdict(seen),
             **asdict(memory),
