@@ -240,8 +240,8 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # of another user
-        return True
+    except OSError:
+        pass  # it belongs to another user
     return True
 
 

@@ -15,7 +15,7 @@ from pocketune.device.cache.choice import cache_bytes, choose
 from pocketune.device.cache.opening import FeatureCache, feature_cache
 from pocketune.device.memory.budget import check_budget
 from pocketune.device.memory.estimate import with_description
-from pocketune.device.memory.process import process_memory, reclaim
+from pocketune.device.memory.process import ProcessMemory, process_memory, reclaim
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.checkpoint import TrainState
 from pocketune.device.train.checks import (
@@ -151,14 +151,7 @@ def train(
     check_balance(found, settings, opened)
     settings = _resolved(settings, found, opened)
     reclaim()
-    memory = check_budget(
-        opened,
-        settings,
-        classes=len(found.classes),
-        images=len(found.splits.train),
-        before=process_memory(),
-        decoding=found.splits.decoding,
-    )
+    memory = _checked(opened, settings, found, process_memory())
     budget = settings.budget_bytes
     settings, note = choose(
         settings,
@@ -168,7 +161,7 @@ def train(
         prepares=hasattr(factory, "prepare"),
         room=None if budget is None else budget - memory.total + memory.head,
     )
-    memory = _whole(memory, settings, found, opened)
+    memory = _with_photos(memory, settings, found, opened)
     with new_run_folder(folder):
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
@@ -219,15 +212,8 @@ def resume(
         if budget is not None:
             settings = replace(settings, budget=parse_size(budget))
         found = find_photos(checkpoint, photos, settings, kit, shown.counting("masks"))
-        memory = check_budget(
-            kit,
-            settings,
-            classes=len(found.classes),
-            images=len(found.splits.train),
-            before=before,
-            decoding=found.splits.decoding,
-        )
-        memory = _whole(memory, settings, found, kit)
+        memory = _checked(kit, settings, found, before)
+        memory = _with_photos(memory, settings, found, kit)
         resumed = Run(
             kit,
             settings,
@@ -265,7 +251,21 @@ def _limited(whole: Run, run: Run) -> str:
     )
 
 
-def _whole(
+def _checked(
+    kit: Kit, settings: TrainSettings, found: Photos, before: ProcessMemory
+) -> MemoryEstimate:
+    """The memory that training on these photos will take, refused if it exceeds the budget."""
+    return check_budget(
+        kit,
+        settings,
+        classes=len(found.classes),
+        images=len(found.splits.train),
+        before=before,
+        decoding=found.splits.decoding,
+    )
+
+
+def _with_photos(
     memory: MemoryEstimate, settings: TrainSettings, found: Photos, kit: Kit
 ) -> MemoryEstimate:
     """The memory of a run with what it keeps of its photos, and with the description in the end."""
