@@ -1,6 +1,7 @@
 """Files: errors of one sentence, and files that are replaced atomically."""
 
 import errno
+import io
 import os
 import signal
 import stat
@@ -17,6 +18,7 @@ from pocketune.files import (
     cache_folder,
     cached,
     is_partial,
+    make_folder_of,
     partial,
     printable,
     reading,
@@ -24,6 +26,7 @@ from pocketune.files import (
     replacing,
     shown,
     sync,
+    write_all,
     writing,
 )
 
@@ -251,6 +254,27 @@ def test_a_name_of_any_length_can_be_written(name, tmp_path):
     assert names(tmp_path) == [name]
     assert is_partial(partial(tmp_path / name).name, name)
     assert not is_partial(partial(tmp_path / name).name, name[:-1])
+
+
+def test_a_folder_is_made_for_a_file_unless_a_file_is_in_the_way(tmp_path):
+    make_folder_of(tmp_path / "a" / "b" / "c.txt")
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(PocketuneError, match=r"c\.txt cannot be written"):
+        make_folder_of(tmp_path / "file" / "c.txt")
+
+
+def test_a_file_that_takes_a_part_gets_the_rest():
+    class Slow(io.RawIOBase):
+        taken = b""
+
+        def write(self, content):
+            self.taken += bytes(content[:3])
+            return min(3, len(content)) or None
+
+    file = Slow()
+    write_all(file, b"ten  bytes")
+    assert file.taken == b"ten  bytes"
 
 
 def test_sync_takes_files_and_folders(tmp_path):

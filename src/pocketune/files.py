@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
 import sys
@@ -17,6 +18,8 @@ if sys.platform == "darwin":
     import fcntl
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import RawIOBase
+    from typing import IO
 
 T = TypeVar("T")
 ARCHIVE_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)
@@ -24,6 +27,7 @@ ARCHIVE_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, Unicod
 or of a version that it does not know."""
 
 
+_CHUNK = 1 << 16
 _LONGEST = 200
 """Bytes of a name that are repeated in that of a temporary file; file systems allow 255."""
 
@@ -93,6 +97,31 @@ def writing(
         yield
     except expected as error:
         raise raises(f"{what} cannot be written: {_why(error, remedy)}") from error
+
+
+def make_folder_of(path: Path) -> None:
+    """Create the folder that a file or folder is about to be written to, if there is none.
+
+    Raises:
+        PocketuneError: It cannot be created.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def write_all(file: RawIOBase, content: bytes) -> None:
+    """Write to an unbuffered file, which may take only a part when the disk is nearly full."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) or 0 :]
+
+
+def sha256(stream: IO[bytes]) -> str:
+    """SHA-256 of a stream in hexadecimal, which is read in pieces."""
+    digest = hashlib.sha256()
+    while chunk := stream.read(_CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager
@@ -211,8 +240,8 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # of another user
-        return True
+    except OSError:
+        pass  # it belongs to another user
     return True
 
 

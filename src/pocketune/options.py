@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import cache
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -125,7 +124,6 @@ def option(help: str, *, default: Any = MISSING, kind: type[Option] = Option, **
     return field(default=default, metadata={_KEY: kind(help, **facts)})
 
 
-@cache
 def flag(name: str) -> str:
     """An option's name on the command line, such as `--val-fraction` for `val_fraction`."""
     return f"--{name.replace('_', '-')}"

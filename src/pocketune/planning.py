@@ -18,7 +18,7 @@ from pocketune.device.train.folder import first_run, plan_folder
 from pocketune.device.train.photos import mask_options
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError, author_half
-from pocketune.options import takes_options
+from pocketune.options import takes_options, with_options
 from pocketune.planner.context import PlanContext
 from pocketune.planner.evidence import Evidence
 from pocketune.planner.journal import Journal
@@ -90,7 +90,7 @@ def plan(
             be used.
     """
     began = monotonic()
-    chosen = replace(settings or TrainSettings(), **options)
+    chosen = with_options(settings or TrainSettings(), options)
     limits = make_limits(chosen.budget, time)
     splits = _load(Path(photos), chosen)
     if not len(splits.val) and chosen.val_fraction != 0:

@@ -25,7 +25,7 @@ from pocketune.data.decoding import (
 )
 from pocketune.data.headers import Header
 from pocketune.data.images import EXIF_ORIENTATION, header_of, oriented_size
-from pocketune.data.transforms import apply, crop
+from pocketune.data.transforms import apply, resized
 from pocketune.tasks import Box
 
 MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
@@ -140,7 +140,7 @@ class TestStrips:
             pytest.raises(OSError, match="truncated"),
             open_image(io.BytesIO(data[: int(len(data) * share)])) as image,
         ):
-            crop(image, Box(0, 0, 600, 500), 64)
+            resized(image, Box(0, 0, 600, 500), 64, 64)
 
     def test_damaged(self, encoded, noise):
         data = bytearray(encoded(noise(0, 600, 500)))
@@ -149,7 +149,7 @@ class TestStrips:
             pytest.raises(OSError, match="damaged"),
             open_image(io.BytesIO(bytes(data))) as image,
         ):
-            crop(image, Box(0, 0, 600, 500), 64)
+            resized(image, Box(0, 0, 600, 500), 64, 64)
 
 
 class TestBytes:

@@ -49,6 +49,20 @@ def test_a_name_that_is_not_there() -> None:
     assert Names("ab")[-1] == "b"
 
 
+@given(ANY, st.text(max_size=2))
+def test_a_name_is_found_among_sorted_ones(names: list[str], other: str) -> None:
+    ordered = sorted(set(names))
+    packed = Names(ordered)
+    assert packed.is_ascending
+    assert [packed.find(name) for name in ordered] == list(range(len(ordered)))
+    assert other in ordered or packed.find(other) is None
+
+
+def test_names_that_do_not_ascend() -> None:
+    assert not Names("aab").is_ascending
+    assert not Names("ba").is_ascending
+
+
 def test_names_of_100_000_photos_take_one_megabyte() -> None:
     packed = Names(f"class_{i // 10_000:02d}/IMG_{i:06d}.jpg" for i in range(100_000))
     assert sys.getsizeof(packed._packed) + packed._blocks.nbytes < 1_000_000

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from pocketune.data import apply, center_crop, crop, open_image, random_view
+from pocketune.data import apply, center_crop, open_image, random_view
 from pocketune.data.images import decode, oriented_size
 from pocketune.data.transforms import (
     AREA,
@@ -19,6 +19,7 @@ from pocketune.data.transforms import (
     center_view,
     random_box,
     recolored,
+    resized,
 )
 from pocketune.tasks import Box, Segmentation, View
 from pocketune.tasks.views import Colors, random_square
@@ -106,7 +107,7 @@ class TestCrop:
 
     def test_box_of_the_same_size_copies_pixels(self, noise):
         image = noise(0, 40, 30)
-        pixels = crop(image, Box(5, 7, 16, 16), 16)
+        pixels = resized(image, Box(5, 7, 16, 16), 16, 16)
         np.testing.assert_array_equal(pixels, np.asarray(image)[7:23, 5:21])
 
     def test_same_stream_same_crop(self, noise):

@@ -13,7 +13,7 @@ from pocketune.planner.journal import Journal
 from pocketune.planner.limits import Limits
 from pocketune.planner.plan import Asked, LeftOut, Plan
 from pocketune.planner.search import Search
-from pocketune.planner.trial import HeadScore, Length, Probe
+from pocketune.planner.trial import HeadScore, Length, Probe, Trial
 from pocketune.tasks import Score
 
 MB = 1_000_000
@@ -84,8 +84,8 @@ class FakeSource:
         self._called("kit", candidate)
         return Path(f"{candidate.name}.zip")
 
-    def probe(self, candidate: Candidate, kit: Path, length: Length, optimizer: str) -> Probe:
-        facts = self._called("probe", candidate)
+    def probe(self, trial: Trial, kit: Path, length: Length) -> Probe:
+        facts = self._called("probe", trial.candidate)
         if facts.broken:
             raise PocketuneError("the loss is not finite")
         value = facts.value * (1 - 1 / (1 + length.steps / 20))

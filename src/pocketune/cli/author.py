@@ -44,8 +44,7 @@ def built_kit(
 
     Args:
         network: The network's name.
-        options: Other options of `kit build`. None stands for the default; a list repeats the
-            option; True sets a flag.
+        options: Other options of `kit build`; see `typed_options`.
         run: The run folder that will copy the kit; the kit is kept next to it.
 
     Yields:
@@ -57,15 +56,30 @@ def built_kit(
     """
     with scratch_beside(run) as folder:
         kit, values = folder / "kit", folder / "network.safetensors"
-        arguments: list[object] = []
-        for name, value in {**options, "out": kit, "save_network": values}.items():
-            for each in value if isinstance(value, list) else [value]:
-                if each is not None and each is not False:
-                    arguments += [flag(name)] if each is True else [flag(name), each]
-        code, _ = run_command("kit", "build", network, *arguments)
-        if code:
-            raise click.exceptions.Exit(code if code > 0 else 1)
+        typed = typed_options({**options, "out": kit, "save_network": values})
+        run_or_exit("kit", "build", network, *typed)
         yield kit, values
+
+
+def run_or_exit(*words: object) -> None:
+    """Run `pocketune` with these arguments in another process.
+
+    Raises:
+        click.exceptions.Exit: The command failed and has printed why; with its exit code.
+    """
+    code, _ = run_command(*words)
+    if code:
+        raise click.exceptions.Exit(code if code > 0 else 1)
+
+
+def typed_options(options: Mapping[str, object]) -> list[object]:
+    """Options as they are typed; None stands for the default, and a list repeats an option."""
+    words: list[object] = []
+    for name, value in options.items():
+        for each in value if isinstance(value, list) else [value]:
+            if each is not None and each is not False:
+                words += [flag(name)] if each is True else [flag(name), each]
+    return words
 
 
 @contextmanager

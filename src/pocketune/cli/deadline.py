@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from pocketune.command import run_command
-from pocketune.options import flag
+from pocketune.cli.author import run_or_exit, typed_options
 
 if TYPE_CHECKING:
     from pocketune.cli.plan import ChoiceOptions
@@ -64,20 +61,7 @@ def planned(
     from pocketune.planner.plan import Plan
 
     folder = plan_folder(out or first_run(photos))
-    code, _ = run_command(
-        *("plan", photos, "--out", folder, *command_options(settings)),
-        *_given(time=choice.time, kits=choice.kits, weights_dir=choice.weights_dir),
-    )
-    if code:
-        raise click.exceptions.Exit(code if code > 0 else 1)
+    typed = typed_options({"out": folder, **asdict(choice)})
+    run_or_exit("plan", photos, *typed, *command_options(settings))
     plan = Plan.read(folder)
-    chosen = plan.chosen
-    return Path(str(plan.kit)), replace(
-        settings, accumulate=chosen.candidate.accumulate, optimizer=chosen.optimizer
-    )
-
-
-def _given(**options: object) -> list[object]:
-    """The options that have a value, as they stand on the command line."""
-    given = {name: value for name, value in options.items() if value is not None}
-    return [word for name, value in given.items() for word in (flag(name), value)]
+    return Path(str(plan.kit)), plan.chosen.settings(settings)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from pocketune.cli.author import parse_method
 from pocketune.cli.command import command
 from pocketune.cli.kit import kit_lines, training_memory
 from pocketune.cli.options import (
+    ClassesOption,
     JsonOption,
     MethodOptions,
     NetworkArgument,
@@ -19,16 +20,6 @@ from pocketune.cli.options import (
     StepOptions,
 )
 from pocketune.errors import author_half
-from pocketune.options import option
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForecastOptions:
-    """What the kit would be trained for."""
-
-    classes: int | None = option(
-        "Number of classes.", default=None, metavar="N", unset="1,000; 21 for classes of pixels"
-    )
 
 
 @command(
@@ -38,7 +29,7 @@ class ForecastOptions:
 )
 def forecast(
     named: NetworkArgument,
-    options: ForecastOptions,
+    options: ClassesOption,
     output: JsonOption,
     network: NetworkOptions,
     shape: ShapeOptions,
@@ -58,12 +49,10 @@ def forecast(
     process, speed = training_baseline(), measure_speed()
     with author_half("a forecast"):
         from pocketune.forecast import draft
-        from pocketune.networks.registry import published_classes
         from pocketune.weights.describe import describe_network
         from pocketune.weights.formats.int8 import INT8
 
-    known = published_classes(named.network)
-    classes = known if options.classes is None else options.classes
+    classes = options.of(named.network)
     in_8_bits = network.weights is not None and Path(network.weights).suffix == INT8
     manifest = draft(
         describe_network(named.network, **asdict(network), **asdict(shape), classes=classes),

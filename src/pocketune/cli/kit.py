@@ -128,13 +128,13 @@ def build(
     reading: MaskReading,
 ) -> None:
     """Compile a network's training step into a kit, for devices without PyTorch."""
-    from pocketune.data import MaskOptions, load_splits
+    from pocketune.data import load_splits
 
     reading.check_photos(options.photos)
     wait_asleep()
-    dataset, masks = None, MaskOptions(**asdict(reading))
+    dataset = None
     if options.photos is not None:
-        dataset = load_splits(options.photos, masks=masks).train
+        dataset = load_splits(options.photos, masks=reading.options).train
     with author_half("building a kit"):
         from pocketune.authoring import build_kit
         from pocketune.networks import list_networks

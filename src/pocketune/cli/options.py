@@ -6,9 +6,13 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, author_half
 from pocketune.options import Option, OptionField, flag, option
+
+if TYPE_CHECKING:
+    from pocketune.data import MaskOptions
 
 NETWORK_PANEL = "Network"
 METHOD_PANEL = "Training method"
@@ -61,6 +65,13 @@ class MaskReading:
         unset="those of the photos; for a run, as in its training",
     )
 
+    @property
+    def options(self) -> MaskOptions:
+        """The same as the library takes them."""
+        from pocketune.data import MaskOptions
+
+        return MaskOptions(ignore=self.ignore, class_names=self.class_names)
+
     def check_photos(self, photos: str | Path | None) -> None:
         """Refuse these options without photos.
 
@@ -77,6 +88,22 @@ class NetworkArgument:
     """A network by its name."""
 
     network: str = argument(NETWORK, metavar="NETWORK")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassesOption:
+    """The classes of a network that is not trained."""
+
+    classes: int | None = option(
+        "Number of classes.", default=None, metavar="N", unset="1,000; 21 for classes of pixels"
+    )
+
+    def of(self, network: str) -> int:
+        """Their number, by default that of the published network."""
+        with author_half("a network"):
+            from pocketune.networks.registry import published_classes
+
+        return published_classes(network) if self.classes is None else self.classes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,12 +128,11 @@ def _training(plan: Plan, photos: str | Path, settings: TrainSettings) -> str:
     from pocketune.device.train.settings import command_options
     from pocketune.kit.bundled import bundled_kit, list_kits
 
-    chosen = plan.chosen
     kit = next((name for name in list_kits() if str(bundled_kit(name)) == plan.kit), plan.kit)
-    settings = replace(settings, accumulate=chosen.candidate.accumulate, optimizer=chosen.optimizer)
     left = plan.seconds_left
     time = [] if left is None else ["--time", f"{max(1, left):.0f}s"]
-    words = ["pocketune", "train", photos, "--kit", kit, *time, *command_options(settings)]
+    options = command_options(plan.chosen.settings(settings))
+    words = ["pocketune", "train", photos, "--kit", kit, *time, *options]
     return shlex.join(map(str, words))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,24 +44,15 @@ def prepare(options: PrepareOptions) -> None:
     """
     from pocketune.data.prepare import prepare as prepare_photos
     from pocketune.device.train.display import console
-    from pocketune.device.train.progress import PhotosReport
 
-    shown, began = console(), time.monotonic()
-
-    def show(done: int, files: int) -> None:
-        left = (time.monotonic() - began) / done * (files - done)
-        shown.photos(PhotosReport("small copies", done, files, left))
-
-    try:
+    with closing(console()) as shown:
         done = prepare_photos(
             options.photos,
             options.out,
             size=options.size,
             lossless=options.lossless,
-            after_file=show,
+            after_file=shown.counting("small copies"),
         )
-    finally:
-        shown.close()
     earlier = f", {done.there} there already" if done.there else ""
     print(f"{counted(done.shrunk, 'file')} shrunk, {done.kept} copied{earlier}")
     print_skipped(done.skipped)

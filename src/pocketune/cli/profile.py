@@ -13,6 +13,7 @@ from pocketune.cli.author import parse_method
 from pocketune.cli.command import command
 from pocketune.cli.options import (
     CONVENTIONS,
+    ClassesOption,
     JsonOption,
     MethodOptions,
     NetworkArgument,
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 class ProfileOptions:
     """What is counted and how it is shown."""
 
-    classes: int | None = option(
-        "Number of classes.", default=None, metavar="N", unset="1,000; 21 for classes of pixels"
-    )
     optimizer: str = option("Optimizer.", default="adam", choices=OPTIMIZERS)
     published: str | None = option(
         "Count as this paper does, to compare with its tables, instead of actual memory.",
@@ -58,6 +56,7 @@ class ProfileOptions:
 )
 def profile(
     named: NetworkArgument,
+    classes: ClassesOption,
     options: ProfileOptions,
     output: JsonOption,
     network: NetworkOptions,
@@ -82,16 +81,14 @@ def profile(
         from pocketune.accounting import account
         from pocketune.accounting.plot import save_figure
         from pocketune.methods import adapt
-        from pocketune.networks.registry import published_classes
         from pocketune.papers import published_memory
         from pocketune.papers.report import draw_published, to_dict
         from pocketune.weights import create_network
     from pocketune.reporting.progress import busy
 
     batch, size = step.batch, step.size
-    known = published_classes(named.network)
-    classes = known if options.classes is None else options.classes
-    created = create_network(named.network, **asdict(network), **asdict(shape), classes=classes)
+    count = classes.of(named.network)
+    created = create_network(named.network, **asdict(network), **asdict(shape), classes=count)
     chosen = parse_method(**asdict(method), batch=batch, size=size)
     adapted = adapt(created, chosen, frozen_bits=step.frozen_bits)
     if options.published is not None:

@@ -81,7 +81,7 @@ def prune(
 
     The output file can be passed as --weights to the other commands.
     """
-    from pocketune.data import MaskOptions, load_splits
+    from pocketune.data import load_splits
 
     photos, size = options.photos, options.size
     if photos is None and options.importance == "l2":
@@ -89,8 +89,7 @@ def prune(
     if target.method is None and target.method_option:
         raise PocketuneError("--method-option needs --method")
     reading.check_photos(photos)
-    masks = MaskOptions(**asdict(reading))
-    dataset = None if photos is None else load_splits(photos, masks=masks).train
+    dataset = None if photos is None else load_splits(photos, masks=reading.options).train
     with author_half("pruning"):
         from pocketune.pruning import plan_pruning
         from pocketune.surgery import prune as prune_network

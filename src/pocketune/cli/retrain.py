@@ -89,9 +89,9 @@ def retrain(
     the network was pretrained on; or turns batch norms into group norms. The output file can be
     passed as --weights to the other commands.
     """
-    from pocketune.data import MaskOptions, load_splits
+    from pocketune.data import load_splits
 
-    dataset = load_splits(options.photos, masks=MaskOptions(**asdict(reading))).train
+    dataset = load_splits(options.photos, masks=reading.options).train
     with author_half("retraining"):
         from pocketune.methods import TinyTL
         from pocketune.pruning import retrain as retrain_network

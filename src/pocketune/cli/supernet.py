@@ -133,13 +133,10 @@ def _print_accuracies(supernet: Supernet, splits: Splits) -> None:
     from pocketune.extractor.measuring import Measurer
 
     train, held, space = splits.train, splits.val, supernet.space
-    if held is None or train.task is None or train.task.dense:
+    task = train.labeled
+    if task.dense or task.activation != "softmax" or len(task.classes) != space.classes:
         return
-    if train.task.activation != "softmax":
-        return
-    if len(train.classes) != space.classes:
-        return
-    measurer = Measurer(supernet.cpu().eval(), train, held, train.task)
+    measurer = Measurer(supernet.cpu().eval(), train, held, task)
     for name, config in (("smallest", space.smallest), ("largest", space.largest)):
         (pair,) = measurer.measure([config])
         print(

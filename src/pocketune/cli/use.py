@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -231,7 +230,6 @@ def evaluate(
     "pixel_accuracy", "absent" (classes that do not occur, which the means leave out), "classes"
     (class, pixels, iou, accuracy, precision), "confusion" (pixels) and "skipped".
     """
-    from pocketune.data import MaskOptions
     from pocketune.device import evaluate as evaluate_photos
 
     if _is_bundled(model.run):
@@ -239,13 +237,12 @@ def evaluate(
             f"{model.run} knows no classes before it is trained: evaluate a run of it, which "
             f"pocketune train PHOTOS --kit {model.run} makes"
         )
-    masks = MaskOptions(**asdict(reading))
     with counting("evaluating") as after_photos:
         result = evaluate_photos(
             model.run,
             options.photos,
             test=options.test,
-            masks=masks,
+            masks=reading.options,
             after_photos=after_photos,
             **asdict(seen),
             **asdict(memory),
@@ -267,18 +264,9 @@ def evaluate(
 def counting(purpose: str) -> Iterator[Callable[[int, int], None]]:
     """Show on a terminal how many photos are done; what is yielded takes that and all photos."""
     from pocketune.device.train.display import LiveLine
-    from pocketune.device.train.progress import PhotosReport
 
     if not sys.stderr.isatty():
         yield lambda _done, _all: None
         return
-    shown, began = LiveLine(sys.stderr), time.monotonic()
-
-    def show(done: int, photos: int) -> None:
-        left = (time.monotonic() - began) / done * (photos - done)
-        shown.photos(PhotosReport(purpose, done, photos, left))
-
-    try:
-        yield show
-    finally:
-        shown.close()
+    with closing(LiveLine(sys.stderr)) as shown:
+        yield shown.counting(purpose)

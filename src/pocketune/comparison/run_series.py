@@ -125,7 +125,6 @@ class _SeriesRunner:
         if not isinstance(self._series.model, Network):
             return self._series.model.kit
         if not _is_kit(self._built):
-            self._built.parent.mkdir(parents=True, exist_ok=True)
             job = self._build_job(self._series.model)
             run_job("pocketune.comparison.build", job, quiet=_is_unseen())
         return str(self._built)

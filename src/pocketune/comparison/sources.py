@@ -7,9 +7,7 @@ import os
 from pathlib import Path
 
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, regular
-
-_BLOCK = 1 << 20
+from pocketune.files import reading, regular, sha256
 
 
 def content(path: str | None) -> str | None:
@@ -46,8 +44,5 @@ def photos_content(path: str) -> str:
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
     with reading(path), regular(path).open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return sha256(file)

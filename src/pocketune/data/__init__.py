@@ -8,7 +8,7 @@ from pocketune.data.loader import Batch, Loader, sample
 from pocketune.data.masks import MaskOptions
 from pocketune.data.readable import checked
 from pocketune.data.streams import Purpose, random_stream
-from pocketune.data.transforms import apply, center_crop, center_view, crop, random_view
+from pocketune.data.transforms import apply, center_crop, center_view, random_view
 from pocketune.files import Skipped
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "center_crop",
     "center_view",
     "checked",
-    "crop",
     "has_test",
     "imbalance",
     "load_image",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import math
-from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -80,8 +79,8 @@ class Annotations:
             FileNotFoundError: There is no such image.
             ValueError: The image is too large, or a run-length code is not of its size.
         """
-        index = bisect_left(self.images, image)
-        if index == len(self.images) or self.images[index] != image:
+        index = self.images.find(image)
+        if index is None:
             raise FileNotFoundError(image)
         height, width = self._sizes[index].tolist()
         if height * width * _PIXEL_BYTES > MAX_WORKING_BYTES:

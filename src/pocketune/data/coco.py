@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,7 +137,7 @@ def _examples(annotations: Annotations, names: Names) -> Iterator[Example]:
     folders = _folders(folder, file)
     for image in annotations.images:
         places = [posixpath.normpath(posixpath.join(each, image)) for each in folders]
-        place = next((each for each in places if _is_among(each, names)), places[0])
+        place = next((each for each in places if names.find(each) is not None), places[0])
         yield Example(place, Mask(f"{annotations.name}/{image}"), part)
 
 
@@ -149,8 +148,3 @@ def _folders(folder: str, file: str) -> list[str]:
     return list(
         dict.fromkeys(posixpath.join(each, sub) for each in (folder, above) for sub in inner)
     )
-
-
-def _is_among(name: str, names: Names) -> bool:
-    index = bisect_left(names, name)
-    return index < len(names) and names[index] == name

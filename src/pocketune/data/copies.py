@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pocketune.errors import counted
-from pocketune.files import ARCHIVE_DAMAGE, shown
+from pocketune.files import ARCHIVE_DAMAGE, sha256, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 MOST_PHOTOS = 5_000
 """Photos of a set that is looked through, which takes about a second."""
-_CHUNK = 1 << 16
 
 
 class _Photo(NamedTuple):
@@ -70,16 +68,8 @@ def _equal(parts: tuple[ImageDataset, ...]) -> Iterator[list[_Photo]]:
             with suppress(OSError):
                 by_size[part.source.stamp(name)[0]].append(_Photo(part, number))
     for alike in by_size.values():
-        by_content: dict[bytes, list[_Photo]] = defaultdict(list)
+        by_content: dict[str, list[_Photo]] = defaultdict(list)
         for photo in alike if len(alike) > 1 else ():
-            with suppress(OSError, *ARCHIVE_DAMAGE):
-                by_content[_hash(photo)].append(photo)
+            with suppress(OSError, *ARCHIVE_DAMAGE), photo.part.open(photo.number) as file:
+                by_content[sha256(file)].append(photo)
         yield from (photos for photos in by_content.values() if len(photos) > 1)
-
-
-def _hash(photo: _Photo) -> bytes:
-    digest = hashlib.sha256()
-    with photo.part.open(photo.number) as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.digest()

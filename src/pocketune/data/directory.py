@@ -9,7 +9,6 @@ import struct
 import zipfile
 import zlib
 from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -105,10 +104,11 @@ class Directory:
 
     def _place(self, name: str) -> int:
         index = self._next  # members are often asked for in order
-        if index >= len(self.names) or self.names[index] != name:
-            index = bisect_left(self.names, name)
-            if index == len(self.names) or self.names[index] != name:
+        if index == len(self.names) or self.names[index] != name:
+            found = self.names.find(name)
+            if found is None:
                 raise FileNotFoundError(name)
+            index = found
         self._next = index + 1
         return int(self._places[index])
 
@@ -235,12 +235,7 @@ def _wide(values: list[int], extra: bytes) -> list[int]:
 
 def _order(names: Names) -> list[int] | None:
     """Positions in the order of the names, the last of those of one name; None if that is so."""
-    before: str | None = None
-    for name in names:
-        if before is not None and name <= before:
-            break
-        before = name
-    else:
+    if names.is_ascending:
         return None
     last = {name: position for position, name in enumerate(names)}
     return [last[name] for name in sorted(last)]

@@ -189,12 +189,7 @@ class Examples(Sequence[Example]):
 
     def sorted(self) -> Examples:
         """The examples by name, then by label and part; those of folders are sorted already."""
-        before: str | None = None
-        for name in self.names:
-            if before is not None and name <= before:
-                break
-            before = name
-        else:
+        if self.names.is_ascending:
             return self
         names = list(self.names)
         order = sorted(range(len(self)), key=names.__getitem__)

@@ -24,7 +24,7 @@ from pocketune.files import Skipped
 from pocketune.tasks import Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from pocketune.data.dataset import ImageDataset
     from pocketune.tasks import Labels, Task, View
@@ -147,8 +147,16 @@ class Loader:
         names, reported = self.dataset.names, self._failures.reported
         return tuple(Skipped(printable(names[i]), why) for i, why in failed if i < reported)
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, from number `start` on.
+    def undecodable(self) -> PocketuneError:
+        """The error that none of the training images can be decoded, with the first reason."""
+        first = self.skipped[0]
+        return PocketuneError(
+            f"none of the {len(self.dataset)} training images can be decoded; the first, "
+            f"{first.name}: {first.reason}"
+        )
+
+    def epoch(self, epoch: int, start: int = 0) -> Generator[Batch, None, None]:
+        """The batches of an epoch, from number `start` on; closing it ends the threads.
 
         A resumed run gets exactly the batches that an uninterrupted run would have got.
 
@@ -169,7 +177,9 @@ class Loader:
         for number in range(start, len(self)):
             yield order[number * self.batch : (number + 1) * self.batch].tolist()
 
-    def decoded(self, draw: int, groups: Iterable[list[int]]) -> Iterator[list[Sample]]:
+    def decoded(
+        self, draw: int, groups: Iterable[list[int]]
+    ) -> Generator[list[Sample], None, None]:
         """The images of each group, as `chosen` names them; unreadable ones are replaced.
 
         The groups are taken a few ahead of the images that are returned.
@@ -228,11 +238,7 @@ class Loader:
                 return sample
         if not self.train:
             return None
-        first = self.skipped[0]
-        raise PocketuneError(
-            f"none of the {count} training images can be decoded; the first, {first.name}: "
-            f"{first.reason}"
-        )
+        raise self.undecodable()
 
     def _seen(self, index: int, draw: int, drawn: int) -> Sample | None:
         """The image at `index`, with the crop of the one `drawn`; None if it is damaged."""

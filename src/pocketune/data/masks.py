@@ -220,8 +220,10 @@ class _Palettes:
 
     def check(self, name: str, palette: bytes | None, values: Iterable[int]) -> None:
         """Compare the colors of the values that occur in a mask with those of earlier masks."""
-        for value in values if palette else ():
-            red, green, blue = (palette or b"")[3 * value : 3 * value + 3].ljust(3, b"\0")
+        if not palette:
+            return
+        for value in values:
+            red, green, blue = palette[3 * value : 3 * value + 3].ljust(3, b"\0")
             color, other = self._colors.setdefault(value, ((red, green, blue), name))
             if color != (red, green, blue):
                 raise PocketuneError(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import overload
 
 import numpy as np
@@ -83,6 +84,16 @@ class Names(Sequence[str]):
         chosen = indices if isinstance(self._order, range) else self._order[indices]
         taken._order = chosen.astype(np.uint32)
         return taken
+
+    def find(self, name: str) -> int | None:
+        """The index of a name among sorted ones; None if it is not there."""
+        index = bisect_left(self, name)
+        return index if index < len(self) and self[index] == name else None
+
+    @property
+    def is_ascending(self) -> bool:
+        """Whether the names are sorted, and each is there once."""
+        return all(one < other for one, other in pairwise(self))
 
     def folders(self) -> tuple[list[str], npt.NDArray[np.uint32]]:
         """The folders that the files are in, and which of them each name (n,) is in.

@@ -16,7 +16,7 @@ from pocketune.data.images import UnreadableImage, open_image, oriented_size, re
 from pocketune.data.layouts import is_table
 from pocketune.data.transforms import resized
 from pocketune.errors import PocketuneError, Remedy, check_positive, printable
-from pocketune.files import Skipped, reading, replacing, shown, writing
+from pocketune.files import Skipped, make_folder_of, reading, replacing, shown, writing
 from pocketune.tasks import Box
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ def prepare(
         if target.exists():
             return "there"
         try:
-            with writing(target.parent):
-                target.parent.mkdir(parents=True, exist_ok=True)
+            make_folder_of(target)
             return _copy(source, name, target, size, lossless=lossless, mask=name in masks)
         except UnreadableImage as error:
             return Skipped(printable(name), error.reason)

@@ -51,15 +51,15 @@ def checked(
             `check_size`.
         use: What else is done with each image.
     """
-    dearest = LargestDecoding(size, use=use)
-    known, skipped = read_headers(images.source, images.names, dearest, max_pixels)
-    return Checked(images.subset(known), tuple(skipped), dearest.decoding)
+    largest = LargestDecoding(size, use=use)
+    known, skipped = read_headers(images.source, images.names, largest, max_pixels)
+    return Checked(images.subset(known), tuple(skipped), largest.decoding)
 
 
 def read_headers(
     source: Source,
     names: Names,
-    dearest: LargestDecoding | None = None,
+    largest: LargestDecoding | None = None,
     max_pixels: int | None = None,
 ) -> tuple[Indices, list[Skipped]]:
     """The positions of the names whose header can be read, and the other files with the reason."""
@@ -70,8 +70,8 @@ def read_headers(
             header = _read_header(source, name)
             with reading_image(name):
                 check_size(header, max_pixels)
-            if dearest is not None:
-                dearest.add(name, header)
+            if largest is not None:
+                largest.add(name, header)
         except UnreadableImage as error:
             known[index] = False
             skipped.append(Skipped(printable(name), error.reason))

@@ -131,7 +131,7 @@ class FolderSource:
     def empty_folders(self) -> list[str]:
         """See `Source`; links are not followed."""
         empty = [Path(folder) for folder, *inside in os.walk(self.root) if not any(inside)]
-        return users_own(folder.relative_to(self.root).as_posix() for folder in empty)
+        return _not_hidden(folder.relative_to(self.root).as_posix() for folder in empty)
 
     def beginning(self, name: str, size: int) -> bytes:
         """See `Source`."""
@@ -190,7 +190,7 @@ class ZipSource:
         full = {str(parent) for name in places for parent in (name, *PurePosixPath(name).parents)}
         folders = self._directory.folders
         full |= {str(parent) for name in folders for parent in PurePosixPath(name).parents}
-        return users_own(name for name in folders if name not in full)
+        return _not_hidden(name for name in folders if name not in full)
 
     def beginning(self, name: str, size: int) -> bytes:
         """See `Source`."""
@@ -280,7 +280,10 @@ def is_inside(name: str) -> bool:
 
 
 def _users_own(names: Names) -> Names:
-    """What `users_own` leaves of sorted names."""
+    """Sorted names without the system's files and without the folders of runs and kits.
+
+    Users may keep a run next to the photos that it was trained on.
+    """
     places, numbers = names.folders()
     holds = [
         {name.rpartition("/")[0] for name in names if name.endswith(f"/{file}")}
@@ -294,18 +297,9 @@ def _users_own(names: Names) -> Names:
     )
 
 
-def users_own(names: Iterable[str]) -> list[str]:
-    """The sorted names without the system's files and without the folders of runs and kits.
-
-    Users may keep a run next to the photos that it was trained on.
-    """
-    everything = set(names)
-    ours = tuple(
-        name.removesuffix(MANIFEST)
-        for name in everything
-        if name.endswith(f"/{MANIFEST}") and name.removesuffix(MANIFEST) + STEP in everything
-    )
-    return sorted(n for n in everything if not _is_hidden(n) and not n.startswith(ours))
+def _not_hidden(names: Iterable[str]) -> list[str]:
+    """The sorted names without the system's files."""
+    return sorted({name for name in names if not _is_hidden(name)})
 
 
 def _is_hidden(name: str) -> bool:

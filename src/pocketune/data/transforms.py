@@ -86,20 +86,6 @@ def apply(image: Image.Image, view: View) -> Pixels:
     return pixels[:, ::-1] if view.mirrored else pixels
 
 
-def crop(image: Image.Image, box: Box, size: int) -> Pixels:
-    """Cut `box` out of an image and resize it.
-
-    Args:
-        image: From `open_image`, not decoded yet, or any Pillow image.
-        box: The box, in pixels of the upright image.
-        size: Height and width of the result, in pixels.
-
-    Returns:
-        uint8 (size, size, 3), red, green, blue.
-    """
-    return resized(image, box, size, size)
-
-
 def resized(image: Image.Image, box: Box, columns: int, rows: int) -> Pixels:
     """A part of an image, in pixels of the upright image, as uint8 (rows, columns, 3).
 

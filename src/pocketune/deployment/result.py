@@ -8,7 +8,7 @@ from pathlib import Path
 from pocketune.deployment.agreement import Agreement
 from pocketune.deployment.original import Original
 from pocketune.errors import PocketuneError, Remedy
-from pocketune.files import replacing, writing
+from pocketune.files import make_folder_of, replacing
 from pocketune.kit.manifest import Quantization
 
 BOUND = 0.2
@@ -56,8 +56,7 @@ def write_export(
     """
     if measured is not None:
         _require_agreement(measured, original.model.kit.path, precision)
-    with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(out)
     with replacing(out) as file:
         file.write_bytes(content)
     return Reduced(

@@ -80,7 +80,7 @@ def follow(network: nn.Module, paths: Iterable[str], images: Tensor) -> Flow:
     with probing(network, paths=paths, enter=seen.enter, leave=seen.leave, gradients=True), seen:
         returned = network(images)
         for tensor in tensors(returned):
-            seen._read(tensor)
+            seen.read(tensor)
     rows = tuple(tuple(made.row()) for made in seen.maps)
     return Flow(frozenset({made.path for made in seen.maps} - seen.trained), rows)
 
@@ -97,7 +97,7 @@ class _Seen(TorchFunctionMode):
 
     def enter(self, path: str, _: nn.Module, given: list[Tensor]) -> None:
         self._sources.append(None)  # first, since a tensor's own attributes are functions, too
-        self._sources[-1] = self._read(given[0])
+        self._sources[-1] = self.read(given[0])
         if given[0].requires_grad:
             self.trained.add(path)
 
@@ -112,10 +112,10 @@ class _Seen(TorchFunctionMode):
     ) -> Any:
         if not self._sources and func not in _VALUELESS:
             for tensor in tensors((args, kwargs)):
-                self._read(tensor)
+                self.read(tensor)
         return func(*args, **(kwargs or {}))
 
-    def _read(self, tensor: Tensor) -> _Map | None:
+    def read(self, tensor: Tensor) -> _Map | None:
         """Note a reader of what a layer has returned; None if none has, or it was changed since."""
         made = self._latest.get(id(tensor))
         if made is None:

@@ -12,8 +12,7 @@ import numpy as np
 from safetensors.numpy import load, load_file
 
 from pocketune.arrays import State
-from pocketune.files import replacing, writing
-from pocketune.kit import storage
+from pocketune.files import replacing, sha256, writing
 from pocketune.kit.bundled import kit_path
 from pocketune.kit.graphs import GRAPHS, check_graph
 from pocketune.kit.manifest import KitError, Manifest
@@ -159,7 +158,7 @@ class Kit:
                 "copy the kit again"
             )
         with reading(self.path, name), self._storage.open(name) as stream:
-            if verify and storage.sha256(stream) != expected:
+            if verify and sha256(stream) != expected:
                 raise KitError(
                     f"{name} of the kit {self.path} is not the file that its manifest describes "
                     "(wrong SHA-256): it is damaged or was changed; copy the kit again"

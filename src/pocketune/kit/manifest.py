@@ -277,6 +277,16 @@ class Manifest:
         return "+".join(str(term.get("name")) for term in terms_of(self.method))
 
     @property
+    def frozen_bits(self) -> int:
+        """Bits of the weights of the frozen part: 8 or 32."""
+        return 32 if self.quantization is None else 8
+
+    @property
+    def computes_integers(self) -> bool:
+        """Whether layers of the frozen part compute with integers of 8 bits."""
+        return self.quantization is not None and self.quantization.activations == 8
+
+    @property
     def images_at_once(self) -> int:
         """Number of images that `features.onnx` processes at once.
 

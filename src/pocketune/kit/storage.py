@@ -1,7 +1,6 @@
 """The two forms of a kit on disk, a folder and a .zip of it, read through one interface."""
 
 import contextlib
-import hashlib
 import mmap
 import zipfile
 from collections.abc import Iterator
@@ -16,8 +15,6 @@ from pocketune.kit.bundled import list_kits
 from pocketune.kit.manifest import KitError
 from pocketune.kit.names import MANIFEST
 from pocketune.kit.packed import Packed, Source
-
-_CHUNK = 1 << 20
 
 _DAMAGE = (*ARCHIVE_DAMAGE, SafetensorError, KeyError)
 """Errors that the readers of archives and tensors raise for a damaged file."""
@@ -166,11 +163,3 @@ def mapped(source: Path | bytes) -> Iterator[memoryview]:
             yield memoryview(b"")
             return
         yield memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-
-
-def sha256(stream: BinaryIO) -> str:
-    """SHA-256 of a stream in hexadecimal, read a megabyte at a time."""
-    digest = hashlib.sha256()
-    while chunk := stream.read(_CHUNK):
-        digest.update(chunk)
-    return digest.hexdigest()

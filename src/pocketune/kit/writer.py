@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pocketune.files import sync, writing
+from pocketune.files import sha256, sync, writing
 from pocketune.kit.kit import Kit, manifest_text, required_files
 from pocketune.kit.manifest import KitError, Manifest
 from pocketune.kit.names import BLOCKED_STEP, KIT_FILES, MANIFEST, RUN_FILES
-from pocketune.kit.storage import open_storage, sha256
+from pocketune.kit.storage import open_storage
 from pocketune.schema import parse_object
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # one time for all entries, so that equal kits give equal .zips

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pocketune.planner.probe import run_probe
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from pocketune.data import ImageDataset
     from pocketune.data.decoding import Decoding
     from pocketune.device.train.settings import TrainSettings
-    from pocketune.planner.candidate import Candidate
-    from pocketune.planner.trial import Length, Probe
+    from pocketune.planner.trial import Length, Probe, Trial
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,10 @@ class PlanContext:
     folder: Path
     decoding: Callable[[int], Decoding | None]
 
-    def probe(self, candidate: Candidate, kit: Path, length: Length, optimizer: str) -> Probe:
-        """A short run of a candidate's kit on the photos.
+    def probe(self, trial: Trial, kit: Path, length: Length) -> Probe:
+        """A short run of a trial's kit on the photos.
 
         Raises:
             PocketuneError: See `run_probe`.
         """
-        settings = replace(self.settings, accumulate=candidate.accumulate, optimizer=optimizer)
-        return run_probe(kit, self.path, settings, self.folder, length)
+        return run_probe(kit, self.path, trial.settings(self.settings), self.folder, length)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from pocketune.planner.candidate import Candidate
     from pocketune.planner.journal import Journal
     from pocketune.planner.source import Source
     from pocketune.planner.trial import Length, Probe, Trial
@@ -29,7 +28,7 @@ class Evidence:
 
     Args:
         source: The candidates, and how each is predicted, ranked and built.
-        probe: Makes a short run of a candidate's kit; see `PlanContext.probe`.
+        probe: Makes a short run of a trial's kit; see `PlanContext.probe`.
         journal: The journal of the plan.
         images: Images that a whole run trains on.
         clock: Seconds, for measuring what preparations take.
@@ -42,7 +41,7 @@ class Evidence:
     def __init__(
         self,
         source: Source,
-        probe: Callable[[Candidate, Path, Length, str], Probe],
+        probe: Callable[[Trial, Path, Length], Probe],
         journal: Journal,
         images: int,
         clock: Callable[[], float] = time.monotonic,

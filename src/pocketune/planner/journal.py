@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, writing
+from pocketune.files import make_folder_of, reading
 from pocketune.planner.plan import PLAN, Plan
 from pocketune.planner.trial import Trial
 
@@ -72,8 +72,7 @@ class Journal:
     def write(self, **changes: object) -> Plan:
         """Change fields of the plan and write it."""
         self.plan = replace(self.plan, **changes)  # type: ignore[arg-type]
-        with writing(self._path.parent):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder_of(self._path)
         self.plan.write(self._path)
         return self.plan
 

@@ -168,5 +168,5 @@ def _candidate(name: str, kit: Kit, accumulate: int) -> Candidate:
         size=manifest.size,
         batch=manifest.batch,
         accumulate=accumulate,
-        frozen_bits=32 if manifest.quantization is None else 8,
+        frozen_bits=manifest.frozen_bits,
     )

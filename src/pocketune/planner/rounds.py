@@ -96,7 +96,7 @@ class Rounds:
         try:
             seconds = self._evidence.seconds_left() + TIMEOUT_GRACE
             length = Length(steps=_steps(trial, images), most=images, seconds=seconds)
-            return self._evidence.probe(trial.candidate, kit, length, trial.optimizer)
+            return self._evidence.probe(trial, kit, length)
         except TooSlow as error:  # the others would be too slow as well
             self._journal.say(f"{trial.name}: {error}")
             self._journal.put(
@@ -138,7 +138,7 @@ class Rounds:
         self._evidence.known(
             trial,
             recalled,
-            lambda: self._evidence.probe(trial.candidate, kit, length, trial.optimizer),
+            lambda: self._evidence.probe(trial, kit, length),
             lambda trial, probe: trial.probed(probe),
         )
 

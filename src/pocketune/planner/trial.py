@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from pocketune.planner.candidate import Candidate, Cost
 from pocketune.tasks import Score
+
+if TYPE_CHECKING:
+    from pocketune.device.train.settings import TrainSettings
 
 NO_SCORE = (float("-inf"), float("-inf"))
 
@@ -117,6 +121,10 @@ class Trial:
         """The optimizer of its runs, which no trial has whose cost is unknown."""
         assert self.cost is not None
         return self.cost.optimizer
+
+    def settings(self, asked: TrainSettings) -> TrainSettings:
+        """The settings of its runs, from those that the plan was asked for."""
+        return replace(asked, accumulate=self.candidate.accumulate, optimizer=self.optimizer)
 
     @property
     def score(self) -> Score | None:

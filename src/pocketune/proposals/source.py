@@ -17,7 +17,6 @@ from pocketune.device.head.pixels import score_pixels
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
-from pocketune.files import writing
 from pocketune.forecast import draft
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import Manifest
@@ -189,8 +188,6 @@ class DraftSource:
         digest = hashlib.sha256(repr(candidate).encode()).hexdigest()[:12]
         path = context.folder / "kits" / f"{config.name}-{digest}.zip"
         if not path.exists():
-            with writing(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
             build_kit(
                 path,
                 network=config.name,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pocketune.device.memory.estimate import MemoryEstimate
 from pocketune.device.memory.graphs import arena_size, feature_bytes
-from pocketune.kit.names import STEP
+from pocketune.kit.names import FEATURES, STEP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,7 @@ def step_memory(kit: Kit, estimate: MemoryEstimate, classes: int) -> StepMemory 
     sizes = {"N": 1, "classes": classes, "batch": manifest.batch}
     nodes: list[Node] = []
     if manifest.features is not None:
-        model = onnx.load_from_string(kit.read("features.onnx"))
+        model = onnx.load_from_string(kit.read(FEATURES))
         line = fused(model, sizes).timeline(model.graph.node)
         scale = manifest.images_at_once * _scale(manifest.graphs["features"])
         nodes += [Node("frozen part", round(scale * size)) for size in line]

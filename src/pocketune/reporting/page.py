@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketune.errors import PocketuneError
-from pocketune.files import replacing, writing
+from pocketune.files import make_folder_of, replacing
 
 if TYPE_CHECKING:
     from pocketune.reporting.charts.style import Chart
@@ -156,7 +156,6 @@ def write(page: Page, path: Path) -> None:
         PocketuneError: The file cannot be written.
     """
     text = render(page).encode("utf-8", "replace").decode()  # names of files may hold surrogates
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(path)
     with replacing(path) as file:
         file.write_text(text, encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from pocketune.errors import counted
 from pocketune.files import Skipped, shown
 from pocketune.tasks.maps import ClassMap, compare, count_values
 from pocketune.tasks.results import (
+    ClassResult,
     Confusions,
     Evaluation,
     Labels,
@@ -26,21 +27,11 @@ from pocketune.tasks.results import (
     share,
 )
 
+if TYPE_CHECKING:
+    from pocketune.tasks.base import Task
+
 _NAMED = 8
 """Classes that do not occur and are named."""
-
-
-class Scored(Protocol):
-    """The part of a task that `Overlap` uses; see `pocketune.tasks.Task`."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes."""
-        ...
-
-    def score(self, value: float, loss: float) -> Score:
-        """The metric under its name."""
-        ...
 
 
 class Overlap:
@@ -51,7 +42,7 @@ class Overlap:
         images: Number of images.
     """
 
-    def __init__(self, task: Scored) -> None:
+    def __init__(self, task: Task) -> None:
         classes = len(task.classes)
         self.images = 0
         self.confusion = np.zeros((classes, classes), np.int64)
@@ -74,20 +65,8 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class PixelResult:
-    """The results for the pixels of one class.
-
-    Attributes:
-        name: The class.
-        present: Pixels of the class.
-        predicted: Pixels that were predicted to be.
-        found: Pixels of the class that were predicted to be.
-    """
-
-    name: str
-    present: int
-    predicted: int
-    found: int
+class PixelResult(ClassResult):
+    """The results for one class, in pixels instead of photos."""
 
     @property
     def iou(self) -> float:
@@ -101,13 +80,8 @@ class PixelResult:
 
     @property
     def accuracy(self) -> float:
-        """Fraction of its pixels that were found; nan if the class does not occur."""
-        return share(self.found, self.present)
-
-    @property
-    def precision(self) -> float:
-        """Fraction of the pixels predicted to be of the class that are; nan without any."""
-        return share(self.found, self.predicted)
+        """Fraction of its pixels that were found, as it is called here; nan without any."""
+        return self.recall
 
 
 def results(classes: Sequence[str], confusion: NDArray[np.int64]) -> tuple[PixelResult, ...]:

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.errors import PocketuneError
-from pocketune.files import Skipped, replacing, writing
+from pocketune.files import Skipped, make_folder_of, replacing
 
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray, StrPath
+    from pocketune.tasks.base import Task
 
 Labels = NDArray[Any]
 """Labels as the task encodes them, one along the first axis for each image."""
@@ -223,26 +224,10 @@ class Evaluation(ABC):
         write_csv(path, self.per_class_table.titles, self.per_class_table.rows)
 
 
-class Marked(Protocol):
-    """The part of a task that `Mean` uses; see `pocketune.tasks.Task`."""
-
-    def losses(self, outputs: FloatArray, labels: Labels) -> Values:
-        """The loss of each image."""
-        ...
-
-    def marks(self, outputs: FloatArray, labels: Labels) -> NDArray[Any]:
-        """Values whose mean is the metric."""
-        ...
-
-    def score(self, value: float, loss: float) -> Score:
-        """The metric under its name."""
-        ...
-
-
 class Mean:
     """The mean of a task's losses and marks over all images."""
 
-    def __init__(self, task: Marked) -> None:
+    def __init__(self, task: Task) -> None:
         self.images = 0
         self._task = task
         self._loss = 0.0
@@ -285,7 +270,7 @@ def write_csv(
     Raises:
         PocketuneError: The file cannot be written; what was there is unchanged.
     """
-    with writing(path):
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(Path(path)) as place, place.open("w", newline="", encoding="utf-8") as file:
+    path = Path(path)
+    make_folder_of(path)
+    with replacing(path) as place, place.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([header, *rows])

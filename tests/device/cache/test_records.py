@@ -153,7 +153,7 @@ class TestFile:
         def refuse(*_: object) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(FileStore, "_write", refuse)
+        monkeypatch.setattr("pocketune.device.cache.records.write_all", refuse)
         with pytest.raises(PocketuneError, match="cache cannot be written: No space left on"):
             FileStore(tmp_path / "cache", ONE)
         assert not (tmp_path / "cache").exists()

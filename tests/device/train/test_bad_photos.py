@@ -19,6 +19,7 @@ from pocketune.device.train.run import TrainResult, resume, train
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import LAST
 
+from ..pixel_kit import PixelEngine, write_pixel_kit, write_scenes
 from ..softmax_engine import SoftmaxEngine, write_photos
 
 PER_EPOCH = 6
@@ -90,6 +91,41 @@ def test_photos_that_all_vanish_end_the_run_in_one_sentence(kit, tmp_path) -> No
     kept.rename(photos)
     result = resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
     assert result.steps == 3 * PER_EPOCH
+
+
+def cut_off(photos: Path) -> None:
+    """Leave of each PNG what its header is read from."""
+    for file in photos.rglob("*.png"):
+        content = file.read_bytes()
+        file.write_bytes(content[: content.index(b"IDAT") + 12])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"epochs": 0}, {"seconds": 1e6, "head_start": "random"}],
+    ids=["without steps", "timed"],
+)
+def test_photos_that_are_all_damaged_are_refused(kit, tmp_path, options) -> None:
+    photos = write_photos(tmp_path / "photos")
+    cut_off(photos)
+    with pytest.raises(PocketuneError, match=r"none of the 24 training images .* truncated"):
+        train(kit, photos, tmp_path / "run", engine=SoftmaxEngine, progress=Silent(), **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_damaged_photos_with_masks_are_refused(tmp_path) -> None:
+    write_scenes(tmp_path / "photos", 5)
+    cut_off(tmp_path / "photos" / "images")
+    kit = write_pixel_kit(tmp_path / "kit")
+    with pytest.raises(PocketuneError, match=r"none of the . training images .* truncated"):
+        train(
+            kit,
+            tmp_path / "photos",
+            tmp_path / "run",
+            engine=PixelEngine,
+            progress=Silent(),
+            epochs=0,
+        )
 
 
 def test_photos_are_only_read(kit, tmp_path) -> None:

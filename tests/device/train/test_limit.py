@@ -32,7 +32,6 @@ from pocketune.device.train.photos import Photos
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import train
 from pocketune.device.train.settings import TrainSettings
-from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST
 
 from ..softmax_engine import FrozenEngine, SoftmaxEngine, write_photos, write_softmax_kit
@@ -52,13 +51,13 @@ def make(tmp_path: Path) -> Make:
         found = Photos.open(photos, settings, kit)
         identity = RunIdentity(kit.identity, found.fingerprint(), found.classes)
         now = time.monotonic()
-        return Run(tmp_path / "run", settings, found, identity, 0, now, now + seconds)
+        return Run(kit, settings, found, identity, 0, now, now + seconds)
 
     return call
 
 
 def engine(run: Run) -> SoftmaxEngine:
-    kit = Kit.open(run.folder.parent / "kit")
+    kit = run.kit
     rng = np.random.default_rng(0)
     return SoftmaxEngine(kit, kit.manifest.task.new_head(kit.state(), len(OTHERS), rng))
 
@@ -155,8 +154,8 @@ def test_kept_features_leave_time_for_more_steps(
 
 
 def test_steps_on_kept_features_are_timed(make: Make, tmp_path: Path) -> None:
-    run = make(1, cache="memory", draws=1, steps=50)
-    kit = write_softmax_kit(tmp_path / "run", frozen=True)  # as a run has a copy of its kit
+    kit = write_softmax_kit(tmp_path / "frozen", frozen=True)
+    run = replace(make(1, cache="memory", draws=1, steps=50), kit=kit)
     rng = np.random.default_rng(0)
     timed = FrozenEngine(kit, kit.manifest.task.new_head(kit.state(), len(OTHERS), rng))
     before, seen = timed.state(), []

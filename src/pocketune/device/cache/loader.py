@@ -125,7 +125,7 @@ class CachedLoader(Loader):
             super().part(indices), self._records, self._part, self._prepare, numbers
         )
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+    def epoch(self, epoch: int, start: int = 0) -> Generator[Batch, None, None]:
         """See `Loader`."""
         draw = self.draw(epoch)
         ahead: deque[list[_Wanted]] = deque()
@@ -135,8 +135,7 @@ class CachedLoader(Loader):
                 ahead.append([self._look_up(draw, index) for index in chosen])
                 yield [wanted.number for wanted in ahead[-1] if wanted.content is None]
 
-        decoded = cast("Generator[list[Sample], None, None]", self.decoded(draw, missing()))
-        with closing(decoded):
+        with closing(self.decoded(draw, missing())) as decoded:
             for samples in decoded:
                 yield from self._batch(ahead.popleft(), deque(samples))
 

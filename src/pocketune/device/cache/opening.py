@@ -12,7 +12,6 @@ from pocketune.device.cache.choice import Parts, parts_of
 from pocketune.device.cache.loader import CachedLoader
 from pocketune.device.cache.records import FileStore, MemoryStore, Records, Store
 from pocketune.errors import PocketuneError
-from pocketune.kit.kit import Kit
 from pocketune.kit.names import CACHE
 
 if TYPE_CHECKING:
@@ -68,8 +67,7 @@ def feature_cache(run: Run, note: Callable[[str], None]) -> Iterator[FeatureCach
     if run.settings.cache == "off":
         yield FeatureCache()
         return
-    manifest = Kit.open(run.folder, verify=False).manifest
-    parts = parts_of(run.settings, run.photos, manifest)
+    parts = parts_of(run.settings, run.photos, run.manifest)
     records = Records(_store(run, parts, note), lambda reason: note(_without(reason)))
     try:
         yield FeatureCache(records, parts)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import zlib
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from pocketune.files import writing
+from pocketune.files import write_all, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,11 +61,12 @@ class FileStore:
         self._path = path
         header = _MAGIC + identity
         with writing(path):
-            self._file: BinaryIO = path.open("r+b" if path.exists() else "w+b", buffering=0)
+            self._file = path.open("r+b" if path.exists() else "w+b", buffering=0)
             try:
                 if self._file.read(_HEADER) != header:
                     self._file.truncate(0)
-                    self._write(0, header)
+                    self._file.seek(0)
+                    write_all(self._file, header)
             except OSError:
                 self.discard()
                 raise
@@ -77,13 +78,8 @@ class FileStore:
 
     def write(self, place: int, record: bytes) -> None:
         """See `Store`."""
-        self._write(_HEADER + place, record)
-
-    def _write(self, position: int, content: bytes) -> None:
-        self._file.seek(position)
-        rest = memoryview(content)
-        while rest:  # an unbuffered file may write only a part when the disk is nearly full
-            rest = rest[self._file.write(rest) or 0 :]
+        self._file.seek(_HEADER + place)
+        write_all(self._file, record)
 
     def discard(self) -> None:
         """See `Store`."""

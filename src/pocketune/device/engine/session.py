@@ -222,8 +222,7 @@ def _open(kit: Kit, name: str) -> ort.InferenceSession:
     """A session on a graph; for the step, on the blocked one if the processor can run it."""
     if name == STEP:
         return _open_step(kit)
-    quantization = kit.manifest.quantization
-    integers = name == FEATURES and quantization is not None and quantization.activations == 8
+    integers = name == FEATURES and kit.manifest.computes_integers
     return open_session(kit.source(name), as_written=False, integers=integers)
 
 

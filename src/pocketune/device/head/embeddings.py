@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +15,8 @@ from pocketune.device.head.sums import BLOCK
 from pocketune.files import writing
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from pocketune.arrays import FloatArray
-    from pocketune.data import Batch, Loader
+    from pocketune.data import Loader
     from pocketune.device.engine.base import Engine
     from pocketune.tasks import Labels
 
@@ -87,8 +85,7 @@ def write_embeddings(
         PocketuneError: The file cannot be written, or a batch cannot be computed.
     """
     began, labels, count = time.monotonic(), [photos.dataset.labels[:0]], 0
-    batches = cast("Generator[Batch, None, None]", photos.epoch(0))
-    with writing(path), path.open("wb") as file, closing(batches):
+    with writing(path), path.open("wb") as file, closing(photos.epoch(0)) as batches:
         for batch in batches:
             file.write(np.ascontiguousarray(engine.embed(batch.images)).data)
             labels.append(batch.labels)

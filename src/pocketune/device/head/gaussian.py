@@ -99,9 +99,8 @@ class LDA:
         self._rotated: Exact = self._means @ self._basis.axes
         self._squares: Exact = np.square(self._means).sum(axis=1)
         self._free = max(sums.images - np.count_nonzero(sums.counts), 1)
-        self._unit = (
-            float(self._basis.squares.sum()) / max(size, 1) or 1.0
-        )  # where all photos are equal
+        mean_square = float(self._basis.squares.sum()) / max(size, 1)
+        self._unit = mean_square or 1.0  # 0 where all photos of each class are equal
 
     def left_out(self, rows: FloatArray, labels: Labels) -> Iterator[Exact]:
         """For each strength, the outputs (N, C) for photos by the fits without each of them."""

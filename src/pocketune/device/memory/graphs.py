@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pocketune.heap import KEPT
 
 if TYPE_CHECKING:
-    from pocketune.kit.manifest import GraphSpec, Manifest, Quantization
+    from pocketune.kit.manifest import GraphSpec, Manifest
 
 # Measured with ONNX Runtime 1.31; see `pocketune.device.memory.estimate`.
 NODE_BYTES = 4_500
@@ -58,18 +58,18 @@ class Held(NamedTuple):
 
 def held(manifest: Manifest) -> dict[str, Held]:
     """The memory for each graph; none for `features` in a kit without a frozen part."""
-    sizes = {n: _held(n, graph, manifest.quantization) for n, graph in manifest.graphs.items()}
-    return {"features": Held(0, 0), **sizes}
+    return {"features": Held(0, 0), **{name: _held(name, manifest) for name in manifest.graphs}}
 
 
-def _held(name: str, graph: GraphSpec, quantization: Quantization | None) -> Held:
+def _held(name: str, manifest: Manifest) -> Held:
     """The memory for a graph.
 
     8-bit weights become float32 when a graph is opened, unless the graph computes with integers or
     is executed as written.
     """
-    integers = name == "features" and quantization is not None and quantization.activations == 8
-    growth = 4 if quantization is not None and name != "step" and not integers else 1
+    graph = manifest.graphs[name]
+    as_stored = name == "step" or (name == "features" and manifest.computes_integers)
+    growth = 1 if as_stored else 32 // manifest.frozen_bits
     nodes = graph.nodes * NODE_BYTES
     opened = opening = WEIGHTS_OVERHEAD * growth * graph.weights
     if graph.largest:

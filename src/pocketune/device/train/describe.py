@@ -15,7 +15,6 @@ from pocketune.device.train.checkpoint import TrainedNetwork
 from pocketune.device.train.progress import PhotosReport
 from pocketune.device.use.known import Known, described_photos
 from pocketune.heap import freed_at_once
-from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def describe_known(run: Run, state: TrainState, progress: Progress) -> None:
     written if these are too many, if the budget has no room for them, or the run no time. Otherwise
     the engine has the best values of the run afterwards.
     """
-    manifest, sample = Kit.open(run.folder, verify=False).manifest, run.photos.sample
+    manifest, sample = run.manifest, run.photos.sample
     groups = run.photos.task.strata(sample.dataset.labels)
     if manifest.embeddings is None or groups is None or run.photos.task.activation != "softmax":
         return

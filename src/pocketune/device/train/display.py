@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
@@ -33,80 +34,73 @@ _PLAIN = 10.0
 """Seconds between two plain lines of steps or photos."""
 
 
-class PlainLines(Progress):
+class _Display(Progress, ABC):
+    """Shows each report as a line; a subclass decides which lines stay.
+
+    Args:
+        stream: Where lines are written.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def note(self, text: str) -> None:
+        """Show the line."""
+        self._keep(text)
+
+    def photos(self, report: PhotosReport) -> None:
+        """Show the count, now and then."""
+        self._pass(lambda: format_photos(report), last=report.done == report.photos)
+
+    def start(self, report: StartReport) -> None:
+        """Show the start."""
+        self._keep(*_start_lines(report))
+
+    def step(self, report: StepReport) -> None:
+        """Show the step, now and then."""
+        self._pass(lambda: format_step(report), last=report.step == report.steps)
+
+    def epoch(self, report: EpochReport) -> None:
+        """Show the epoch."""
+        self._keep(format_epoch(report))
+
+    def refit(self, report: RefitReport) -> None:
+        """Show the classifier."""
+        self._keep(format_refit(report))
+
+    @abstractmethod
+    def _keep(self, *lines: str) -> None:
+        """Show lines that stay."""
+
+    @abstractmethod
+    def _pass(self, text: Callable[[], str], *, last: bool) -> None:
+        """Show a line that is soon out of date, unless another was shown a moment ago."""
+
+
+class PlainLines(_Display):
     """A line every ten seconds and one per epoch, for logs and pipes."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._next = time.monotonic() + _PLAIN
 
-    def note(self, text: str) -> None:
-        """Print the line."""
-        _write(self._stream, text + "\n")
-
-    def photos(self, report: PhotosReport) -> None:
-        """Print the count if the last line is ten seconds old."""
-        self._print(lambda: format_photos(report))
-
-    def start(self, report: StartReport) -> None:
-        """Print the start."""
-        for line in _start_lines(report):
+    def _keep(self, *lines: str) -> None:
+        for line in lines:
             _write(self._stream, line + "\n")
 
-    def step(self, report: StepReport) -> None:
-        """Print the step if the last line is ten seconds old."""
-        self._print(lambda: format_step(report))
-
-    def epoch(self, report: EpochReport) -> None:
-        """Print the epoch."""
-        _write(self._stream, format_epoch(report) + "\n")
-
-    def refit(self, report: RefitReport) -> None:
-        """Print the classifier."""
-        _write(self._stream, format_refit(report) + "\n")
-
-    def _print(self, text: Callable[[], str]) -> None:
+    def _pass(self, text: Callable[[], str], *, last: bool) -> None:  # noqa: ARG002 - none is left
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _PLAIN
-            _write(self._stream, text() + "\n")
+            self._keep(text())
 
 
-class LiveLine(Progress):
-    """One line that each step rewrites; the lines of epochs stay above it."""
+class LiveLine(_Display):
+    """One line that is rewritten at most ten times a second; the lines of epochs stay above it."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._next = 0.0
         self._shown = 0
-
-    def note(self, text: str) -> None:
-        """Print the line, which stays."""
-        self._write(text)
-        self.close()
-
-    def photos(self, report: PhotosReport) -> None:
-        """Rewrite the line, at most ten times a second."""
-        self._rewrite(lambda: format_photos(report), last=report.done == report.photos)
-
-    def start(self, report: StartReport) -> None:
-        """Print the start on lines that stay."""
-        for line in _start_lines(report):
-            self._write(line)
-            self.close()
-
-    def step(self, report: StepReport) -> None:
-        """Rewrite the line, at most ten times a second."""
-        self._rewrite(lambda: format_step(report), last=report.step == report.steps)
-
-    def epoch(self, report: EpochReport) -> None:
-        """Print the epoch on a line that stays."""
-        self._write(format_epoch(report))
-        self.close()
-
-    def refit(self, report: RefitReport) -> None:
-        """Print the classifier on a line that stays."""
-        self._write(format_refit(report))
-        self.close()
 
     def close(self) -> None:
         """End the line."""
@@ -114,7 +108,12 @@ class LiveLine(Progress):
             _write(self._stream, "\n")
             self._shown = 0
 
-    def _rewrite(self, text: Callable[[], str], *, last: bool) -> None:
+    def _keep(self, *lines: str) -> None:
+        for line in lines:
+            self._write(line)
+            self.close()
+
+    def _pass(self, text: Callable[[], str], *, last: bool) -> None:
         if time.monotonic() >= self._next or last:
             self._next = time.monotonic() + _REFRESH
             # A line wider than the terminal would wrap, which a carriage return does not undo.

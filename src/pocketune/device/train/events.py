@@ -15,7 +15,7 @@ import time
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from pocketune.files import writing
+from pocketune.files import write_all, writing
 from pocketune.kit.names import EVENTS
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ class EventFile:
         length = struct.pack("<Q", len(data))
         record = length + _checksum(length) + data + _checksum(data)
         with writing(self.path):
-            while record:
-                record = record[self._file.write(record) or 0 :]
+            write_all(self._file, record)
 
 
 def _is_shown(kind: str, name: str, value: object) -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pocketune.arrays import StrPath
     from pocketune.device.train.photos import Photos
     from pocketune.device.train.settings import TrainSettings
+    from pocketune.kit.manifest import Manifest
 
 RUNS = Path("runs")
 _FAR = 1 << 30
@@ -55,7 +56,7 @@ class Run:
     """The parts of a run that do not change while it trains.
 
     Attributes:
-        folder: The run folder; nothing is written outside of it.
+        kit: The copy of the kit in the run folder.
         settings: The settings of the run.
         photos: The photos for training and validation.
         identity: The kit, photos and classes that its checkpoints belong to.
@@ -67,7 +68,7 @@ class Run:
             A run that is resumed has no limit, and makes the steps that there was room for.
     """
 
-    folder: Path
+    kit: Kit
     settings: TrainSettings
     photos: Photos
     identity: RunIdentity
@@ -76,6 +77,16 @@ class Run:
     deadline: float = math.inf
     refit_seconds: float = math.inf
     shortened: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The run folder; nothing is written outside of it."""
+        return self.kit.path
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the kit."""
+        return self.kit.manifest
 
     @property
     def batch(self) -> int:

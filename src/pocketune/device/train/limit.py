@@ -14,10 +14,9 @@ import numpy as np
 from pocketune.data import Loader, Purpose, random_stream
 from pocketune.device.cache.choice import Parts
 from pocketune.device.cache.code import Features
-from pocketune.kit.kit import Kit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -154,9 +153,8 @@ def _measure(run: Run, engine: Engine) -> Pace:
 
 def _later(run: Run, engine: Preparing, rng: np.random.Generator) -> float:
     """Seconds of a step on kept features."""
-    manifest = Kit.open(run.folder, verify=False).manifest
-    code = Parts.of(run.photos, manifest, 1).training.code
-    with closing(cast("Generator[Batch, None, None]", run.photos.training.epoch(0))) as batches:
+    code = Parts.of(run.photos, run.manifest, 1).training.code
+    with closing(run.photos.training.epoch(0)) as batches:
         batch = next(batches)
     kept = [code.features(engine.prepare(image[np.newaxis])).rows for image in batch.images]
     features = cast("NDArray[np.uint8]", Features(code, np.concatenate(kept)))
@@ -169,9 +167,11 @@ def _later(run: Run, engine: Preparing, rng: np.random.Generator) -> float:
 def _times(photos: Loader, compute: Callable[[Batch], object]) -> tuple[float, float]:
     """Seconds of the first batch, and the mean of a few others with the wait for their photos."""
     ends = [time.monotonic()]
-    with closing(cast("Generator[Batch, None, None]", photos.epoch(0))) as batches:
+    with closing(photos.epoch(0)) as batches:
         for batch in islice(batches, TIMED):
             compute(batch)
             ends.append(time.monotonic())
+    if len(ends) == 1:
+        raise photos.undecodable()
     first, *others = np.diff(ends).tolist()
     return first, sum(others) / len(others) if others else first

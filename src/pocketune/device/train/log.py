@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketune.device.memory.process import process_memory
 from pocketune.device.train.progress import EpochReport, RefitReport, StartReport, StepReport
-from pocketune.files import reading, regular, writing
+from pocketune.files import reading, regular, write_all, writing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,8 +87,7 @@ class MetricsFile:
         known = {key: None if _is_odd(value) else value for key, value in values.items()}
         line = json.dumps({"kind": kind, **known}).encode() + b"\n"
         with writing(self.path):
-            while line:  # an unbuffered file may write only a part when the disk is nearly full
-                line = line[self._file.write(line) or 0 :]
+            write_all(self._file, line)
 
     def sync(self) -> int:
         """Flush all lines to the disk; returns the file's length in bytes."""

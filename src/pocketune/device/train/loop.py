@@ -6,7 +6,7 @@ import math
 import time
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from pocketune.device.train.schedule import CosineSchedule
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from pocketune.arrays import State
     from pocketune.data import Batch
@@ -108,9 +108,8 @@ class Loop:
         batches = min(per_epoch, self._run.steps - counters.epoch * per_epoch)
         # The loader's threads end before those of the validation begin, so that decoded photos of
         # both are never in memory at once.
-        with _closing(
-            self._run.photos.training.epoch(counters.epoch, start=counters.batch)
-        ) as photos:
+        epoch = self._run.photos.training.epoch(counters.epoch, start=counters.batch)
+        with closing(epoch) as photos:
             self._log.throughput.restart()
             for batch in islice(photos, batches - counters.batch):
                 self._step(batch)
@@ -144,7 +143,7 @@ class Loop:
             return None, None
         engine, task, adjustment = self._state.engine, self._task, self._adjustment
         judge = None if adjustment is None else adjustment.metric(task)
-        with _closing(self._run.photos.validation.epoch(0)) as photos:
+        with closing(self._run.photos.validation.epoch(0)) as photos:
             score = validate(engine, task, photos, after_batch or self._stop_if_needed, judge)
         if score is None:
             return None, None
@@ -278,7 +277,3 @@ def _write(engine: Engine, values: State) -> None:
     """Write some parameters. Copies of all would raise the memory of a run after its last step."""
     for name, value in values.items():
         np.copyto(engine.parameters[name], value)
-
-
-def _closing(photos: Iterator[Batch]) -> closing[Generator[Batch, None, None]]:
-    return closing(cast("Generator[Batch, None, None]", photos))

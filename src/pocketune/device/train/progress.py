@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pocketune.tasks import Score
 
 
@@ -126,6 +129,16 @@ class Progress:
 
     def photos(self, report: PhotosReport) -> None:
         """Called after each batch of photos whose embeddings are computed."""
+
+    def counting(self, purpose: str) -> Callable[[int, int], None]:
+        """Gives `photos` the number of files that are done and of all, with the time left."""
+        began = time.monotonic()
+
+        def show(done: int, files: int) -> None:
+            left = (time.monotonic() - began) / done * (files - done)
+            self.photos(PhotosReport(purpose, done, files, left))
+
+        return show
 
     def start(self, report: StartReport) -> None:
         """Called before the first step, unless the run is resumed after it."""

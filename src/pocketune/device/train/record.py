@@ -12,7 +12,6 @@ from pocketune.device.machine import Machine
 from pocketune.device.train.log import read_log
 from pocketune.errors import PocketuneError
 from pocketune.files import ARCHIVE_DAMAGE, reading, replacing
-from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST, METRICS, RESULT
 from pocketune.kit.storage import run_file
 from pocketune.schema import Positive, parse_object, read_versioned
@@ -187,16 +186,15 @@ def record_run(run: Run, state: TrainState, last: Score | None) -> RunRecord:
     """
     from pocketune import __version__
 
-    manifest = Kit.open(run.folder, verify=False).manifest
+    manifest = run.manifest
     counters, log = state.counters, read_log(run.folder / METRICS)
     shapes = manifest.shapes(len(run.identity.classes))
-    quantization = manifest.quantization
     return RunRecord(
         version=__version__,
         kit=run.identity.kit,
         network={**manifest.network, "classes": len(run.identity.classes)},
         method=manifest.method,
-        frozen_bits=32 if quantization is None else 8,
+        frozen_bits=manifest.frozen_bits,
         task=manifest.task.name,
         classes=run.identity.classes,
         size=manifest.size,

@@ -16,7 +16,6 @@ from pocketune.device.train.photos import has_closed_form
 from pocketune.device.train.progress import PhotosReport
 from pocketune.device.train.start import head_room
 from pocketune.heap import freed_at_once
-from pocketune.kit.kit import Kit
 from pocketune.kit.names import EMBEDDINGS
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def is_refitted(run: Run) -> bool:
     It does so if steps change the features, if validation photos can tell which classifier is
     better, and if there is time for all photos.
     """
-    manifest = Kit.open(run.folder, verify=False).manifest
+    manifest = run.manifest
     return (
         run.settings.head_start != "random"
         and run.photos.validation is not None
@@ -52,8 +51,7 @@ def refit(run: Run, engine: Engine, show: Callable[[PhotosReport], None]) -> Hea
 
     The graphs of the engine are closed meanwhile.
     """
-    photos = run.photos.sample
-    size = Kit.open(run.folder, verify=False).manifest.embeddings or 0
+    photos, size = run.photos.sample, run.manifest.embeddings or 0
 
     def report(done: int, seconds_left: float) -> None:
         show(PhotosReport(_PURPOSE, done, len(photos.dataset), seconds_left))

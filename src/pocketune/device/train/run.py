@@ -15,7 +15,7 @@ from pocketune.device.cache.choice import cache_bytes, choose
 from pocketune.device.cache.opening import FeatureCache, feature_cache
 from pocketune.device.memory.budget import check_budget
 from pocketune.device.memory.estimate import with_description
-from pocketune.device.memory.process import process_memory, reclaim
+from pocketune.device.memory.process import ProcessMemory, process_memory, reclaim
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.checkpoint import TrainState
 from pocketune.device.train.checks import (
@@ -38,7 +38,7 @@ from pocketune.device.train.limit import within
 from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
 from pocketune.device.train.photos import Photos, head_alone, is_linear
-from pocketune.device.train.progress import PhotosReport, Progress
+from pocketune.device.train.progress import Progress
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.refit import is_refitted
 from pocketune.device.train.resuming import find_photos, open_checkpoint
@@ -53,7 +53,6 @@ from pocketune.signals import signal_of
 
 if TYPE_CHECKING:
     from pocketune.data import Skipped
-    from pocketune.data.masks import AfterMask
     from pocketune.device.engine.base import EngineFactory
     from pocketune.device.memory.estimate import MemoryEstimate
     from pocketune.device.train.events import EventFile
@@ -147,19 +146,12 @@ def train(
     check_accumulation(opened, settings.accumulate)
     check_rates(opened, settings)
     reclaim()  # what was imported makes room for the list of the photos
-    found = Photos.open(photos, settings, opened, after_mask=_masks_shown(shown), most=most)
+    found = Photos.open(photos, settings, opened, after_mask=shown.counting("masks"), most=most)
     check_patience(found, settings)
     check_balance(found, settings, opened)
     settings = _resolved(settings, found, opened)
     reclaim()
-    memory = check_budget(
-        opened,
-        settings,
-        classes=len(found.classes),
-        images=len(found.splits.train),
-        before=process_memory(),
-        decoding=found.splits.decoding,
-    )
+    memory = _checked(opened, settings, found, process_memory())
     budget = settings.budget_bytes
     settings, note = choose(
         settings,
@@ -169,18 +161,18 @@ def train(
         prepares=hasattr(factory, "prepare"),
         room=None if budget is None else budget - memory.total + memory.head,
     )
-    memory = _whole(memory, settings, found, opened)
+    memory = _with_photos(memory, settings, found, opened)
     with new_run_folder(folder):
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
-        run = Run(folder, settings, found, identity, memory.total, began, began + seconds)
+        run = Run(copy, settings, found, identity, memory.total, began, began + seconds)
         shown.note(found.describe())
         for told in (describe_copies(found.splits) if most is None else None, note):
             if told:
                 shown.note(told)
         with feature_cache(run, shown.note) as cache:
             with closing(shown):
-                state = new_state(run, opened, copy, factory, shown, cache)
+                state = new_state(run, opened, factory, shown, cache)
                 whole, run = run, within(run, state.engine, refits=is_refitted(run))
             if run.shortened and math.isfinite(run.deadline):
                 shown.note(_limited(whole, run))
@@ -219,18 +211,11 @@ def resume(
         settings = checkpoint.settings
         if budget is not None:
             settings = replace(settings, budget=parse_size(budget))
-        found = find_photos(checkpoint, photos, settings, kit, _masks_shown(shown))
-        memory = check_budget(
-            kit,
-            settings,
-            classes=len(found.classes),
-            images=len(found.splits.train),
-            before=before,
-            decoding=found.splits.decoding,
-        )
-        memory = _whole(memory, settings, found, kit)
+        found = find_photos(checkpoint, photos, settings, kit, shown.counting("masks"))
+        memory = _checked(kit, settings, found, before)
+        memory = _with_photos(memory, settings, found, kit)
         resumed = Run(
-            folder,
+            kit,
             settings,
             found,
             checkpoint.identity,
@@ -239,7 +224,7 @@ def resume(
             shortened=checkpoint.shortened,
         )
         with feature_cache(resumed, shown.note) as cache:
-            state = restored_state(checkpoint, kit, factory, found.task)
+            state = restored_state(checkpoint, resumed, factory)
             return _finish(resumed, state, shown, cache)
 
 
@@ -266,7 +251,21 @@ def _limited(whole: Run, run: Run) -> str:
     )
 
 
-def _whole(
+def _checked(
+    kit: Kit, settings: TrainSettings, found: Photos, before: ProcessMemory
+) -> MemoryEstimate:
+    """The memory that training on these photos will take, refused if it exceeds the budget."""
+    return check_budget(
+        kit,
+        settings,
+        classes=len(found.classes),
+        images=len(found.splits.train),
+        before=before,
+        decoding=found.splits.decoding,
+    )
+
+
+def _with_photos(
     memory: MemoryEstimate, settings: TrainSettings, found: Photos, kit: Kit
 ) -> MemoryEstimate:
     """The memory of a run with what it keeps of its photos, and with the description in the end."""
@@ -346,14 +345,3 @@ def _onnx_engine() -> EngineFactory:
     from pocketune.device.engine.onnx import OnnxEngine
 
     return OnnxEngine
-
-
-def _masks_shown(progress: Progress) -> AfterMask:
-    """Show how many masks have been read."""
-    began = time.monotonic()
-
-    def show(done: int, masks: int) -> None:
-        left = (time.monotonic() - began) / done * (masks - done)
-        progress.photos(PhotosReport("masks", done, masks, left))
-
-    return show

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,11 +26,10 @@ from pocketune.heap import freed_at_once
 from pocketune.kit.names import EMBEDDINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
     from pathlib import Path
 
     from pocketune.arrays import State
-    from pocketune.data import Batch
     from pocketune.device.cache.opening import FeatureCache
     from pocketune.device.engine.base import Engine, EngineFactory
     from pocketune.device.train.folder import Run
@@ -60,19 +59,20 @@ class Start:
 
 
 def start_values(
-    run: Run, kit: Kit, copy: Kit, make: EngineFactory, progress: Progress, cache: FeatureCache
+    run: Run, origin: Kit, make: EngineFactory, progress: Progress, cache: FeatureCache
 ) -> tuple[State, Start]:
-    """The values that a run of `copy` starts from.
+    """The values that a run starts from.
 
-    They are those of `kit`, which may be a run. The classifier is computed from the training
-    photos, whose features `cache` keeps. If they have the classes that the kit's classifier is
-    for, that one is kept where it is better on them.
+    They are those of `origin`, a kit or a run. The classifier is computed from the training
+    photos, whose features `cache` keeps. If they have the classes that the classifier of `origin`
+    is for, that one is kept where it is better on them.
 
     Raises:
         BudgetExceeded: The run makes no steps, and its budget has no room to compute a classifier.
+        PocketuneError: None of the training photos can be decoded.
     """
-    classes, manifest = run.identity.classes, copy.manifest
-    kept = classes == Model.of(kit).classes
+    classes, manifest = run.identity.classes, run.manifest
+    kept = classes == Model.of(origin).classes
     start = Start(KEPT if kept else RANDOM)
     labels = run.photos.splits.train.labels
 
@@ -80,27 +80,30 @@ def start_values(
         progress.photos(PhotosReport(_PURPOSE, done, len(labels), seconds_left))
 
     if run.settings.head_start == "random":
-        return _values(run, kit), start
+        return _values(run, origin), start
     if manifest.task.dense:
-        return _of_pixels(run, kit, copy, make, start, progress, show)
+        return _of_pixels(run, origin, make, start, progress, show)
     if not has_closed_form(manifest, labels):
-        return _values(run, kit), start
+        return _values(run, origin), start
 
     size = manifest.embeddings or 0
 
     def write(path: Path) -> Labels:
-        engine = make(copy, _values(run, kit))
+        engine = make(run.kit, _values(run, origin))
         photos = cache.photos(run.photos, engine).sample
-        return write_embeddings(engine, photos, path, show, head_seconds(run))
+        written = write_embeddings(engine, photos, path, show, head_seconds(run))
+        if not len(written):
+            raise photos.undecodable()
+        return written
 
     with embedded(run.folder / EMBEDDINGS, size, write) as embeddings:
         reclaim()
         with freed_at_once():
             head = fit_head(embeddings.blocks, run.photos.task, room=head_room(run))
-        values = _values(run, kit)
+        values = _values(run, origin)
         if kept:
             score = _score(values, embeddings, run.photos.task)
-            if head is None or head.score is None or not _is_better(head, score, run):
+            if not _is_better(head, score, run):
                 return values, replace(start, images=len(embeddings), estimate=score)
     if head is None:
         if not run.steps:
@@ -113,16 +116,15 @@ def start_values(
 
 def _of_pixels(
     run: Run,
-    kit: Kit,
-    copy: Kit,
+    origin: Kit,
     make: EngineFactory,
     start: Start,
     progress: Progress,
     show: Callable[[int, float], None],
 ) -> tuple[State, Start]:
     """The same for masks: the classifier is that of the cells of feature maps."""
-    values, manifest = _values(run, kit), copy.manifest
-    channels = cell_channels(manifest, trained=kit.is_run)
+    values, manifest = _values(run, origin), run.manifest
+    channels = cell_channels(manifest, trained=origin.is_run)
     if channels is None:
         if cell_channels(manifest, trained=True):
             progress.note(
@@ -140,13 +142,13 @@ def _of_pixels(
         weight: np.eye(channels, dtype=np.float32)[..., None, None],
         bias: np.zeros(channels, np.float32),
     }
-    fit = _fit_cells(run, make(copy, {**values, **copying}), channels, show)
+    fit = _fit_cells(run, make(run.kit, {**values, **copying}), channels, show)
     reclaim()
     with freed_at_once():
         head = fit.head()
         if start.head == KEPT:
             score = fit.score(values[weight][..., 0, 0], values[bias])
-            if head is None or head.score is None or not _is_better(head, score, run):
+            if not _is_better(head, score, run):
                 return values, replace(start, images=fit.photos, estimate=score)
     if head is None:
         return values, start
@@ -168,8 +170,7 @@ def _fit_cells(
     """
     photos, seconds, began = run.photos.sample, head_seconds(run), time.monotonic()
     fit = CellFit(run.photos.task, channels, len(photos.dataset))
-    batches = cast("Generator[Batch, None, None]", photos.epoch(0))
-    with closing(batches):
+    with closing(photos.epoch(0)) as batches:
         for batch in batches:
             for number, label in enumerate(batch.labels):
                 fit.add(engine.predict(batch.images[number : number + 1])[0], label)
@@ -178,17 +179,19 @@ def _fit_cells(
             show(fit.photos, max(0.0, min(whole, seconds) - taken))
             if taken >= seconds:
                 break
+    if not fit.photos:
+        raise photos.undecodable()
     engine.release()
     return fit
 
 
-def _values(run: Run, kit: Kit) -> State:
-    """The kit's values; the output layer is drawn at random if it is for other classes."""
-    model, classes = Model.of(kit), run.identity.classes
+def _values(run: Run, origin: Kit) -> State:
+    """The values of `origin`; the output layer is drawn at random if it is for other classes."""
+    model, classes = Model.of(origin), run.identity.classes
     if classes == model.classes:
         return model.state
     rng = random_stream(run.settings.seed, Purpose.CLASSIFIER)
-    return kit.manifest.task.new_head(model.state, len(classes), rng)
+    return run.manifest.task.new_head(model.state, len(classes), rng)
 
 
 def head_room(run: Run) -> int | None:
@@ -220,5 +223,7 @@ def _score(values: State, embeddings: Embeddings, task: Task) -> Score:
     return metric.score
 
 
-def _is_better(head: Head, kept: Score, run: Run) -> bool:
-    return head.score is not None and run.photos.task.is_better(head.score, kept)
+def _is_better(head: Head | None, kept: Score, run: Run) -> bool:
+    """Whether a classifier was computed whose score is better than that of the kept one."""
+    score = None if head is None else head.score
+    return score is not None and run.photos.task.is_better(score, kept)

@@ -23,39 +23,32 @@ if TYPE_CHECKING:
 
 
 def new_state(
-    run: Run,
-    kit: Kit,
-    copy: Kit,
-    factory: EngineFactory,
-    progress: Progress,
-    cache: FeatureCache,
+    run: Run, origin: Kit, factory: EngineFactory, progress: Progress, cache: FeatureCache
 ) -> TrainState:
-    """The state of a new run of `copy`, with initial values from `kit`, which may be a run."""
+    """The state of a new run, with initial values from `origin`, a kit or a run."""
     make = _engines(factory, run.settings)
-    values, start = start_values(run, kit, copy, make, progress, cache)
+    values, start = start_values(run, origin, make, progress, cache)
     if run.adjustment is not None:
         values = run.adjustment.add_to(values)
-    engine = make(copy, values)
+    engine = make(run.kit, values)
     del values  # the engine has copied them
     _set_inputs(engine, run.photos.task)
     counters = Counters(head=start.head, head_images=start.images, estimate=start.estimate)
-    return TrainState(engine, _create_optimizer(run.settings, kit, engine), counters)
+    return TrainState(engine, _create_optimizer(run, engine), counters)
 
 
-def restored_state(
-    checkpoint: Checkpoint, kit: Kit, factory: EngineFactory, task: Task
-) -> TrainState:
+def restored_state(checkpoint: Checkpoint, run: Run, factory: EngineFactory) -> TrainState:
     """The state of a checkpoint, which is emptied to free its memory.
 
     Raises:
         PocketuneError: The checkpoint does not hold what its optimizer needs.
     """
-    make = _engines(factory, checkpoint.settings)
-    engine = make(kit, {**checkpoint.parameters, **checkpoint.statistics})
+    make = _engines(factory, run.settings)
+    engine = make(run.kit, {**checkpoint.parameters, **checkpoint.statistics})
     checkpoint.parameters.clear()
     checkpoint.statistics.clear()
-    _set_inputs(engine, task)
-    optimizer = _create_optimizer(checkpoint.settings, kit, engine)
+    _set_inputs(engine, run.photos.task)
+    optimizer = _create_optimizer(run, engine)
     try:
         optimizer.load(checkpoint.optimizer, steps=checkpoint.counters.step)
     except ValueError as error:
@@ -75,11 +68,12 @@ def _set_inputs(engine: Engine, task: Task) -> None:
         np.copyto(engine.inputs[name], value)
 
 
-def _create_optimizer(settings: TrainSettings, kit: Kit, engine: Engine) -> Optimizer:
+def _create_optimizer(run: Run, engine: Engine) -> Optimizer:
+    settings = run.settings
     return create_optimizer(
         settings.optimizer,
         engine.parameters,
         momentum=settings.sgd_momentum,
         weight_decay=settings.weight_decay,
-        rates=settings.rates(kit.manifest.parameters),
+        rates=settings.rates(run.manifest.parameters),
     )

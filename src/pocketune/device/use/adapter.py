@@ -11,7 +11,7 @@ from pocketune.device.engine import session as runtime
 from pocketune.device.use.export import refuse_to_overwrite
 from pocketune.device.use.model import Model, as_model
 from pocketune.errors import PocketuneError
-from pocketune.files import replacing, writing
+from pocketune.files import make_folder_of, replacing
 from pocketune.kit.names import PREDICT
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def export_adapter(model: Model | StrPath, out: StrPath = "model.onnx_adapter") 
             f"the format of ONNX Runtime's adapters has no scalars, and the kit {model.kit.path} "
             f"has one, {scalars[0]}: save a delta instead"
         )
-    with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(out)
     with replacing(out, RuntimeError) as file:
         runtime.write_adapter(file, values)
         _check(graph, file, values, model)

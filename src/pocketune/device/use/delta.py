@@ -18,13 +18,13 @@ import numpy as np
 from safetensors.numpy import save
 
 from pocketune.arrays import FloatArray, State, StrPath
-from pocketune.device.use.known import Known
+from pocketune.device.use.known import Known, find_known
 from pocketune.device.use.model import Model, as_model
 from pocketune.errors import PocketuneError, Remedy
-from pocketune.files import reading, regular, writing
+from pocketune.files import make_folder_of, reading, regular
 from pocketune.kit.kit import Kit, checked_state, kit_files
 from pocketune.kit.manifest import KitError
-from pocketune.kit.names import FEATURES, KNOWN, LAST, PARAMETERS, PREDICT
+from pocketune.kit.names import FEATURES, LAST, PARAMETERS, PREDICT
 from pocketune.kit.tensors import read_tensors, write_tensors
 from pocketune.kit.writer import write_kit
 from pocketune.schema import FieldError, read_object
@@ -122,7 +122,7 @@ class Delta:
             score=model.score,
             content="unknown",
         )
-        known = model.known or Known.load(model.kit.find(KNOWN), model.kit.identity, model.step)
+        known = find_known(model)
         header = replace(header, content=_content_hash(header, _all(state, known)))
         return cls(header, state, str(model.kit.path), known)
 
@@ -133,8 +133,7 @@ class Delta:
             PocketuneError: It cannot be written; the file that was there is unchanged.
         """
         path = Path(path)
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder_of(path)
         tensors = _all(self.state, self.known)
         write_tensors(path, tensors, kind=KIND, metadata=self.header.to_dict())
 

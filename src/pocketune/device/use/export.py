@@ -12,7 +12,7 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.onnx_merge import merge
 from pocketune.errors import PocketuneError, check_choice
-from pocketune.files import refuse_undecodable, replacing, writing
+from pocketune.files import make_folder_of, refuse_undecodable, replacing
 from pocketune.kit.names import FEATURES, PREDICT, RUN_FILES
 from pocketune.tasks.maps import interpolation
 
@@ -52,8 +52,7 @@ def export(model: Model | StrPath, out: StrPath = "model.onnx", *, output: str =
     _check_output(output, model)
     refuse_to_overwrite(model.kit.path, out)
     content = _merged(model, output)
-    with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(out)
     with replacing(out) as file:
         file.write_bytes(content)
         _check(file, model, output)
@@ -112,19 +111,18 @@ def _resizing(shape: tuple[int, ...], size: int) -> tuple[FloatArray, FloatArray
 
 
 def _check(file: Path, model: Model, output: str) -> None:
-    side = model.kit.manifest.size
+    manifest = model.kit.manifest
+    side = manifest.size
     shape = (_CHECKED_IMAGES, side, side, 3)
     images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     expected = OnnxEngine(model.kit, model.state).predict(images)
-    quantization = model.kit.manifest.quantization
-    integers = quantization is not None and quantization.activations == 8
     try:
-        session = runtime.open_session(file, as_written=False, integers=integers)
+        session = runtime.open_session(file, as_written=False, integers=manifest.computes_integers)
         (found,) = session.run([output], {"images": images})
     except Exception as error:  # the runtime's own types, which have no common base
         raise PocketuneError(
             f"the kit {model.kit.path} cannot be exported: the runtime refuses the result "
-            f"({str(error).splitlines()[0]})"
+            f"({runtime.first_line(error)})"
         ) from error
     off = _behind(found, expected) if output == "classes" else np.abs(found - expected).max()
     difference = float(off / max(1.0, float(np.abs(expected).max())))

@@ -189,10 +189,15 @@ def known_of(model: Model) -> Known:
         )
     if model.kit.manifest.embeddings is None:
         raise PocketuneError(f"the network of {model.kit.path} has no embeddings to compare")
-    known = model.known or Known.load(model.kit.find(KNOWN), model.kit.identity, model.step)
+    known = find_known(model)
     if known is None:
         raise _not_described(model)
     return known
+
+
+def find_known(model: Model) -> Known | None:
+    """The description of a model's classes, if it has one."""
+    return model.known or Known.load(model.kit.find(KNOWN), model.kit.identity, model.step)
 
 
 def _not_described(model: Model) -> PocketuneError:

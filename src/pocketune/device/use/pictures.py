@@ -15,7 +15,7 @@ from pocketune.data.decoding import Use
 from pocketune.data.images import open_image, oriented_size, reading_image
 from pocketune.data.transforms import resized
 from pocketune.errors import PocketuneError
-from pocketune.files import replacing, writing
+from pocketune.files import make_folder_of, replacing, writing
 from pocketune.tasks import Box
 
 if TYPE_CHECKING:
@@ -110,8 +110,7 @@ class Pictures:
 
     def _save(self, image: Image.Image, name: str, kind: str) -> None:
         path = self._folder / name
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder_of(path)
         with replacing(path) as file:
             image.save(file, kind)
 
