@@ -93,6 +93,13 @@ describe("a project", () => {
     expect((await store.photos()).map(({ name }) => name)).toEqual(["a", "d"]);
   });
 
+  it("keeps no photo that is being added while its class is deleted", async () => {
+    await project.add([photo("a", 1)]);
+    await Promise.all([project.add([photo("b", 2)]), project.removeClass(2)]);
+    expect(project.all().map(({ name }) => name)).toEqual(["a"]);
+    expect((await store.photos()).map(({ name }) => name)).toEqual(["a"]);
+  });
+
   it("drops classes that were never used, but the last", async () => {
     await project.addClass("dogs");
     await project.removeUnused(new Set([2]));
@@ -147,6 +154,13 @@ describe("attributes", () => {
     expect(again.task).toBe("attributes");
     expect(again.all().map(({ owners }) => owners)).toEqual([[1], [1]]);
     expect(again.of(NONE)).toEqual([]);
+  });
+
+  it("are not of photos that are being added while they are deleted", async () => {
+    await project.add([photo("a", 2)]);
+    await Promise.all([project.add([tagged("b", [1, 2])]), project.removeClass(2)]);
+    expect(project.all().map(({ owners }) => owners)).toEqual([[], [1]]);
+    expect(await Project.open(store).then((again) => again.all())).toEqual(project.all());
   });
 
   it("leave their photos when they are deleted", async () => {
