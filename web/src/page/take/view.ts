@@ -99,7 +99,7 @@ export class TakeView {
         name: texts.photosZip,
         help: texts.photosHelp[this.project.task],
         file: "photos.zip",
-        make: () => photosFile(this.project),
+        make: () => photosFile(this.project, model?.run?.photos),
       };
     }
   }
