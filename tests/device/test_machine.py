@@ -48,3 +48,17 @@ def test_cores_are_those_that_this_process_may_use() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert printed.stdout.strip() == b"1"
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"),
+    [("max 100000", 8), ("200000 100000", 2), ("250000 100000", 2), ("50000 100000", 1), ("", 8)],
+)
+def test_the_limit_of_a_container_counts(
+    limit: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
+    monkeypatch.setattr(machine, "_CPU_LIMIT", tmp_path / "cpu.max")
+    assert machine.available_cores() == 8
+    (tmp_path / "cpu.max").write_text(f"{limit}\n")
+    assert machine.available_cores() == cores

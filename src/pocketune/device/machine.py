@@ -10,6 +10,8 @@ from pathlib import Path
 _CPUINFO = Path("/proc/cpuinfo")
 _NAMES = ("model name", "Model", "Hardware")
 """Lines of /proc/cpuinfo that name the processor on x86, or the board on ARM."""
+_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+"""Of a container: microseconds of processor time in each period, or `max`, and the period."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,25 @@ class Machine:
 
 
 def available_cores() -> int:
-    """Number of cores that this process may use; more threads would only wait for each other."""
+    """Number of cores that this process may use; more threads would only wait for each other.
+
+    The limit of a container counts too (`docker run --cpus 2`): the system stops the threads of a
+    process that has used up its time, while others spin and use up the next.
+    """
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return min(cores, _cpu_limit() or cores)
+
+
+def _cpu_limit() -> int | None:
+    """Whole cores whose time the control group may use, at least one; None without a limit."""
+    try:
+        time, period = map(int, _CPU_LIMIT.read_text(encoding="ascii").split())
+    except (OSError, ValueError):  # no such file, or `max`
+        return None
+    return max(1, time // period)
 
 
 def _processor() -> str:
