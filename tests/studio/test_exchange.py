@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from pocketune.data import ImageDataset, load_splits
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.engine.session import open_session
 from pocketune.device.train import train
@@ -40,6 +42,8 @@ LOW_RANK = "low_rank"
 CLASS_KITS = ("tiny", "whole", "last")
 ATTRIBUTES = "attributes"
 KITS = (*CLASS_KITS, ATTRIBUTES)
+MANY = {"photos": "tiny", "table": ATTRIBUTES}
+"""Photos that the page takes along, and the kit that learns them."""
 TOLERANCE = 1e-4
 
 
@@ -79,7 +83,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
     shutil.make_archive(str(place / LOW_RANK), "zip", place / LOW_RANK)
     Delta.of(place / LOW_RANK).save(place / f"{LOW_RANK}.safetensors")
     (place / f"{LOW_RANK}.images").write_bytes(_images(Kit.open(place / LOW_RANK)).tobytes())
-    (place / "jobs.json").write_text(json.dumps([*KITS, LOW_RANK]))
+    many = place / "many"
+    write_photos(many / "photos", CLASSES, each=12)
+    _write_photos(many / "table" / "photos", each=8)  # with its table beside it
+    for name in MANY:
+        shutil.make_archive(str(place / name), "zip", many / name)
+    jobs = {"runs": [*KITS, LOW_RANK], "photos": list(MANY)}
+    (place / "jobs.json").write_text(json.dumps(jobs))
     script = ["node", str(WEB / "tests" / "exchange.mjs"), str(place)]
     done = subprocess.run(script, capture_output=True, text=True, check=False, cwd=WEB)
     assert done.returncode == 0, done.stderr
@@ -232,6 +242,25 @@ def test_training_goes_on_from_a_run_of_the_page(
     assert (result.head, result.best_step) == (own.head, own.best_step)
     one, other = Model.open(result.run), Model.open(own.run)
     assert all(np.array_equal(value, other.state[key]) for key, value in one.state.items())
+
+
+@pytest.mark.parametrize(("name", "held_out"), [("photos", 6), ("table", 5)])
+def test_photos_of_the_page_are_evaluated_where_its_run_held_them_out(
+    folder: Path, name: str, held_out: int, tmp_path: Path
+) -> None:
+    kit, packed, settings = MANY[name], folder / f"{name}.page.zip", make_settings(epochs=0)
+    splits = load_splits(packed, task=Model.open(folder / kit).task)
+    assert sorted(splits.val.names) == sorted(json.loads((folder / f"{name}.json").read_text()))
+    assert evaluate(folder / f"{kit}.page.zip", packed).images == len(splits.val) == held_out
+    own = load_splits(folder / f"{name}.zip", val_fraction=0.0).train
+    found = Counter(_labeled(splits.train) + _labeled(splits.val))
+    assert found == Counter(_labeled(own))
+    run = train(folder / f"{kit}.page.zip", packed, tmp_path / "run", settings, progress=Silent())
+    assert RunRecord.read(run.run).photos.validation == held_out
+
+
+def _labeled(photos: ImageDataset) -> list[tuple[bytes, bytes]]:
+    return [(photos.read(n), photos.labels[n].tobytes()) for n in range(len(photos))]
 
 
 def test_a_run_of_the_page_has_a_report(folder: Path, tmp_path: Path) -> None:

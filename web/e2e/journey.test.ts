@@ -71,6 +71,8 @@ function told(...options: string[]): Map<string, Map<string, number>> {
 describe.skipIf(missing)("a project", () => {
   let page: Awaited<ReturnType<typeof openPage>>;
   const requests: string[] = [];
+  /** What the page says of its run. */
+  let said: string;
   const [red, green] = photos(EACH) as [given.Class, given.Class];
   const files = [...red.files.slice(0, 3), ...green.files.slice(0, 3)];
 
@@ -107,6 +109,7 @@ describe.skipIf(missing)("a project", () => {
     expect(page.errors).toEqual([]);
     const accuracy = page.locator("dl div", { hasText: "Best accuracy" }).locator("dd");
     expect(Number.parseFloat(await accuracy.innerText())).toBeGreaterThan(90);
+    said = await page.getByText(/^It recognizes/).innerText();
   });
 
   it("gives files with which the command line predicts the same", async () => {
@@ -129,7 +132,10 @@ describe.skipIf(missing)("a project", () => {
         }
       }
     }
-    expect(pocketune("evaluate", "run.zip", "photos.zip")).toMatch(/^top-1 (9|100)/);
+    const [, share, heldOut] = /recognizes (\S+)% of (\d+) held-out/.exec(said)!;
+    const evaluated = pocketune("evaluate", "run.zip", "photos.zip");
+    expect(evaluated).toMatch(`top-1 ${Number(share).toFixed(1)}%`);
+    expect(evaluated).toMatch(` of ${heldOut} photos\n`);
     pocketune("export", "run.zip", "--out", "theirs.onnx");
     const same = "import onnx; print(onnx.load('model.onnx') == onnx.load('theirs.onnx'))";
     const compared = spawnSync(given.PYTHON, ["-c", same], { cwd: folder, encoding: "utf8" });

@@ -220,6 +220,14 @@ describe.skipIf(missing)("collecting", () => {
     await page.getByRole("button", { name: "Hold to record" }).waitFor();
     const kept = page.getByRole("listbox").first().getByRole("option");
     expect(await kept.count()).toBeGreaterThan(2);
+    await page.keyboard.down("Space"); // and again, before the first recording has ended
+    await page.keyboard.up("Space");
+    await page.keyboard.down("Space");
+    await page.getByText(/Recording: [2-9] photos/).waitFor();
+    await page.keyboard.up("Space");
+    await page.getByRole("button", { name: "Hold to record" }).waitFor();
+    const names = await kept.evaluateAll((all) => all.map(({ ariaLabel }) => ariaLabel));
+    expect(new Set(names).size).toBe(names.length);
     await page.context().close();
   });
 });
@@ -252,6 +260,26 @@ describe.skipIf(missing)("the browser", () => {
     await goTo(other, "Take along");
     await other.getByRole("button", { name: "Download run.zip" }).waitFor();
     await other.context().close();
+  });
+
+  it("has its camera back when the part that used it is left", async () => {
+    const page = await openPage(browser, studio.url);
+    await collect(page, photos(2));
+    await train(page, "last", 0);
+    await page.getByRole("button", { name: "Try it" }).click();
+    const section = page.getByRole("region", { name: "Use" });
+    await section.getByRole("button", { name: "Start the camera" }).click();
+    await section.getByText(/%$/).first().waitFor();
+    const isOn = () =>
+      page.evaluate(() => [...document.querySelectorAll("video")].some((each) => each.srcObject));
+    expect(await isOn()).toBe(true);
+    await goTo(page, "Take along");
+    expect(await isOn()).toBe(false);
+    expect(await page.getByRole("alert").innerText()).toBe("");
+    await goTo(page, "Use");
+    await section.getByRole("button", { name: "Start the camera" }).waitFor();
+    expect(page.errors).toEqual([]);
+    await page.context().close();
   });
 
   it("is asked to keep the screen on while a run goes on", async () => {

@@ -1,7 +1,7 @@
 /** What the tests of the whole page share: the server, a browser, and photos that are made. */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { crc32, deflateSync } from "node:zlib";
 import {
@@ -12,7 +12,8 @@ import {
   type Page,
 } from "playwright-core";
 
-const ROOT = join(import.meta.dirname, "../..");
+/** Scripts of npm run in web/. */
+const ROOT = resolve("..");
 const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
 export const PYTHON = process.env["PYTHON"] ?? join(ROOT, ".venv/bin/python");
 

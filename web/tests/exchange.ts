@@ -1,19 +1,31 @@
 /**
  * The page's side of tests in Python: opens runs and deltas of the command line, predicts with them,
- * and writes them again. `node exchange.mjs FOLDER` for a folder with `jobs.json`; see
- * tests/studio/test_exchange.py.
+ * and writes them again; and takes photos in and along. `node exchange.mjs FOLDER` for a folder with
+ * `jobs.json`; see tests/studio/test_exchange.py.
  */
+import "fake-indexeddb/auto";
 import { readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import * as ort from "onnxruntime-web";
 import type { Kit } from "../src/contract";
 import { taskOf } from "../src/engine/tasks";
 import { readDelta, writeDelta } from "../src/formats/delta";
 import { writeModel } from "../src/formats/export";
 import { readModel, trainedOf, writeRun, type Trained } from "../src/formats/run";
+import { openArchive } from "../src/page/collect/archive";
+import { byFolders, byTable, type Layout } from "../src/page/collect/layout";
+import { Project } from "../src/page/project";
+import { photosFile } from "../src/page/take/photos";
+import { Store } from "../src/storage/store";
 import { about, resultOf } from "./formats/result";
 
 ort.env.wasm.numThreads = 1;
+Object.defineProperty(globalThis, "navigator", { value: {} });
+
+interface Jobs {
+  runs: string[];
+  photos: string[];
+}
 
 async function predict(
   kit: Kit,
@@ -48,12 +60,47 @@ async function predict(
   return rows.flatMap((row) => [...row]);
 }
 
+async function layoutOf(archive: Blob): Promise<{ layout: Layout; open: Map<string, Blob> }> {
+  const members = await openArchive(archive, "photos.zip");
+  const opened = members.map(async ({ path, open }) => [path, await open()] as const);
+  const files = new Map(await Promise.all(opened));
+  const table = [...files.keys()].find((path) => path.endsWith(".csv"));
+  const paths = [...files.keys()];
+  const layout = table ? byTable(await files.get(table)!.text(), table, paths) : byFolders(paths);
+  return { layout, open: files };
+}
+
+/** Takes the photos of a .zip in, and packs them as they are taken along. */
+async function repacked(archive: Blob, name: string): Promise<Blob> {
+  const { layout, open } = await layoutOf(archive);
+  const project = await Project.open(await Store.open(name));
+  await project.setTask(layout.task);
+  const owners = new Map<string, number>();
+  for (const label of layout.classes) owners.set(label, (await project.classNamed(label)).id);
+  await project.removeUnused(new Set(owners.values()));
+  await project.add(
+    layout.labeled.map(({ path, labels, part }) => {
+      const [blob, of] = [open.get(path)!, labels.map((label) => owners.get(label)!)];
+      return { name: basename(path), owners: of, part, recording: 0, blob, thumbnail: blob };
+    }),
+  );
+  return new Blob(await photosFile(project));
+}
+
 async function main(folder: string): Promise<void> {
   const read = (name: string) => new Uint8Array(readFileSync(join(folder, name)));
   const write = (name: string, content: string | Uint8Array) => {
     writeFileSync(join(folder, name), content);
   };
-  for (const name of JSON.parse(readFileSync(join(folder, "jobs.json"), "utf8")) as string[]) {
+  const jobs = JSON.parse(readFileSync(join(folder, "jobs.json"), "utf8")) as Jobs;
+  for (const name of jobs.photos) {
+    const packed = await repacked(new Blob([read(`${name}.zip`)]), name);
+    write(`${name}.page.zip`, new Uint8Array(await packed.arrayBuffer()));
+    const { labeled } = (await layoutOf(packed)).layout;
+    const heldOut = labeled.filter(({ part }) => part === "validation");
+    write(`${name}.json`, JSON.stringify(heldOut.map(({ path }) => path)));
+  }
+  for (const name of jobs.runs) {
     const model = await readModel(read(`${name}.zip`));
     const { kit } = model;
     const pixels = read(`${name}.images`);

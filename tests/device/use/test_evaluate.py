@@ -1,5 +1,6 @@
 """Evaluating models on labeled photos."""
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,24 @@ def test_a_run_is_evaluated_on_what_it_held_back(run: Path, photos: Path) -> Non
     write_photo(photos / MANY[0] / "another.png", 0)
     with pytest.raises(PocketuneError, match="give other photos to evaluate"):
         evaluate(run)
+
+
+def test_a_run_that_does_not_know_its_photos_says_so(
+    run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    log = logging.getLogger("pocketune.device.use.evaluate")
+    monkeypatch.setattr(log, "info", lambda text, *values: notes.append(text % values))
+    evaluate(run, photos)
+    assert [note.partition(";")[0] for note in notes] == [
+        f"{run} does not say which photos it was trained on"
+    ]
+    for part in ("train", "val", "test"):
+        write_photos(tmp_path / "divided" / part, MANY, each=1)
+    evaluate(run, tmp_path / "divided")
+    evaluate(run, tmp_path / "divided", test=True)
+    evaluate(TinyKit(classes=MANY).write(tmp_path / "kit").path, photos)
+    assert len(notes) == 1
 
 
 def _copy(names: tuple[str, ...], source: Path, target: Path) -> Path:

@@ -115,18 +115,28 @@ def test_a_run_that_has_not_been_validated_brings_its_last_values(tmp_path: Path
 
 def test_a_run_without_a_checkpoint_needs_photos_to_be_evaluated(tmp_path: Path) -> None:
     file = pack(write_run(tmp_path / "run"), tmp_path)
-    with pytest.raises(PocketuneError, match=r"packed.zip is a run without last.safetensors: give"):
+    with pytest.raises(PocketuneError, match=r"packed.zip is a run without last.*: give photos"):
         evaluate(file)
     with pytest.raises(PocketuneError, match=r"packed.zip is not a finished run: it has no result"):
         RunRecord.read(file)
 
 
-def test_what_needs_a_folder_says_so(packed: Path) -> None:
+def test_what_needs_a_folder_says_so(packed: Path, tmp_path: Path) -> None:
+    kit = TinyKit().write(tmp_path / "run")
+    write_last(kit.path, kit, trained_state(TinyKit()), CLASSES, tmp_path)
     with pytest.raises(PocketuneError, match=r"a run is resumed in its folder: unpack it"):
-        resume(packed)
+        resume(pack(kit.path, tmp_path))
     with pytest.raises(KitError, match="exists and is not a kit: choose another name, or move it"):
         write_kit(packed, TinyKit().manifest(), TinyKit().files())
     assert Model.open(packed).step > 0
+
+
+def test_a_run_of_the_studio_is_complete(run: Path, packed: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run, tmp_path / "run"))
+    (folder / LAST).unlink()  # as the studio writes it
+    for complete in (folder, packed):
+        with pytest.raises(PocketuneError, match=r"is complete: there is nothing to resume; give"):
+            resume(complete)
 
 
 def test_a_damaged_file_of_a_run_is_named(packed: Path, tmp_path: Path) -> None:

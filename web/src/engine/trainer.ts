@@ -32,7 +32,7 @@ export class Trainer {
 
   start(job: Job): void {
     this.end();
-    this.request = "go";
+    if (this.request === "stop") return this.hear({ kind: "stopped" });
     this.waiting = job;
     void this.begin(job);
   }
@@ -42,8 +42,7 @@ export class Trainer {
     const { kit, settings } = job;
     const tryOn = (device: Device) => tryInWorker(device, kit, settings.threads);
     const choice = await chooseDevice({ hasGpu: browserHasGpu, tryOn });
-    if (this.waiting !== job) return; // another run was started
-    if (this.request === "stop") return this.hear({ kind: "stopped" });
+    if (this.waiting !== job) return; // it has ended meanwhile
     this.waiting = null;
     this.worker = startWorker(
       (event) => this.hear(event),
@@ -66,7 +65,8 @@ export class Trainer {
 
   /** After the batch, `done` follows with the best values; `stopped` if there are none yet. */
   stop(): void {
-    this.ask("stop");
+    if (this.waiting) this.hear({ kind: "stopped" });
+    else this.ask("stop");
   }
 
   /** End the run at once; nothing follows. */
@@ -124,6 +124,7 @@ export class Predictor {
   private readonly worker: Worker;
   private readonly waiting = new Map<number, Waiting>();
   private failed: UserError | null = null;
+  private closed = false;
   private next = 0;
 
   constructor(model: ModelJob) {
@@ -134,8 +135,9 @@ export class Predictor {
     say(this.worker, { kind: "open", model });
   }
 
-  /** Predictions in order; frames of the camera are taken over and closed. */
+  /** Predictions in order, none if it is closed first; frames of the camera are taken over. */
   predict(photos: Picture[]): Promise<PhotoPrediction[]> {
+    if (this.closed) return Promise.resolve([]);
     if (this.failed) return Promise.reject(this.failed);
     const id = this.next++;
     const frames = photos.filter((photo) => !(photo instanceof Blob));
@@ -146,7 +148,10 @@ export class Predictor {
   }
 
   close(): void {
-    this.fail("The model was closed.");
+    this.closed = true;
+    this.worker.terminate();
+    for (const { resolve } of this.waiting.values()) resolve([]);
+    this.waiting.clear();
   }
 
   private hear(message: FromWorker): void {

@@ -67,6 +67,36 @@ export function button(
   return h("button", { type: "button", class: kind, on: { click }, ...props }, text);
 }
 
+/** A button that lets the user choose files. */
+export function filePicker(
+  text: string,
+  kind: string,
+  props: Props,
+  chosen: (files: File[]) => void,
+): HTMLElement {
+  const input = h("input", { type: "file", hidden: true, ...props });
+  input.addEventListener("change", () => {
+    const files = [...(input.files ?? [])];
+    input.value = ""; // the same files may be chosen again
+    chosen(files);
+  });
+  return h(
+    "span",
+    {},
+    input,
+    button(text, kind, () => input.click()),
+  );
+}
+
+/** Show a picture, whose bytes are given back once it has been read. */
+export function showBlob(image: HTMLImageElement, blob: Blob): void {
+  const address = URL.createObjectURL(blob);
+  for (const end of ["load", "error"]) {
+    image.addEventListener(end, () => URL.revokeObjectURL(address), { once: true });
+  }
+  image.src = address;
+}
+
 /** A field with its label in front of it. */
 export function labeled(text: string, field: HTMLElement, hint?: string): HTMLLabelElement {
   return h(
@@ -78,15 +108,11 @@ export function labeled(text: string, field: HTMLElement, hint?: string): HTMLLa
   );
 }
 
-/** An element that screen readers read aloud when its text changes. */
-export function liveRegion(): HTMLElement {
-  return h("p", { class: "unseen", role: "status", "aria-live": "polite" });
-}
-
 let spoken: HTMLElement | undefined;
 
 /** Say something to screen readers. */
 export function announce(text: string): void {
-  spoken ??= document.body.appendChild(liveRegion());
+  const live = { class: "unseen", role: "status", "aria-live": "polite" };
+  spoken ??= document.body.appendChild(h("p", live));
   spoken.textContent = text;
 }

@@ -72,8 +72,7 @@ export class Catalog {
    * @throws UserError if something is wrong with it, or the studio cannot train it.
    */
   async add(file: File): Promise<Offer> {
-    if (file.size > MOST_BYTES) throw new UserError(texts.kitTooLarge(file.name));
-    const zip = new Uint8Array(await file.arrayBuffer());
+    const zip = await bytesOf(file);
     const { kit, isRun } = await readModel(zip, file.name);
     if (isRun) throw new UserError(texts.aRun(file.name));
     const name = file.name.replace(/\.zip$/i, "");
@@ -92,6 +91,12 @@ export class Catalog {
     await this.store.removeKit(hash);
     await this.load();
   }
+}
+
+/** @throws UserError if the file is too large for a kit, a run or a delta. */
+export async function bytesOf(file: File): Promise<Uint8Array> {
+  if (file.size > MOST_BYTES) throw new UserError(texts.kitTooLarge(file.name));
+  return new Uint8Array(await file.arrayBuffer());
 }
 
 async function siteKits(): Promise<Offer[]> {

@@ -19,6 +19,7 @@ const PARTS = ["collect", "train", "use", "take"] as const;
 type Part = (typeof PARTS)[number];
 
 async function main(): Promise<void> {
+  announce(""); // screen readers know a live region that was there before it said something
   const root = document.querySelector("#studio")!;
   const place = h("main", { id: "content", tabIndex: -1 });
   const links = new Map(

@@ -136,11 +136,10 @@ export class Project {
 
   /** Remove a class with its photos; those of an attribute stay. */
   async removeClass(id: number): Promise<void> {
-    const ids = new Set(this.of(id).map((photo) => photo.id));
+    await this.change((classes) => classes.filter((each) => each.id !== id));
+    const ids = new Set(this.of(id).map((photo) => photo.id)); // none is added from now on
     if (this.isTagged) await this.tag(ids, id, false);
     else await this.remove(ids);
-    await this.change((classes) => classes.filter((each) => each.id !== id));
-    this.changed();
   }
 
   /** Remove classes without photos that still have the name they were made with, but not `wanted`. */
@@ -166,8 +165,11 @@ export class Project {
       await this.change((classes) => classes); // keep those that a first visit begins with
     }
     const added = await this.store.add(photos);
-    this.keep(added);
-    return added;
+    const lost = added.filter((photo) => !this.known(photo));
+    if (lost.length) await this.store.remove(lost.map(({ id }) => id));
+    const kept = added.flatMap((photo) => this.known(photo) ?? []);
+    this.keep(kept);
+    return kept;
   }
 
   /** Put photos into another class. */

@@ -344,8 +344,10 @@ export const texts = {
   onnxHelp: "One network for any program with ONNX Runtime.",
   photosZip: "Photos",
   photosHelp: {
-    classification: "Your photos as a folder for each class, for pocketune train.",
-    attributes: "Your photos with a table of their attributes, for pocketune train.",
+    classification:
+      "Your photos in class folders, with those held out apart, for pocketune train and evaluate.",
+    attributes:
+      "Your photos with a table of their attributes and of those held out, for pocketune train and evaluate.",
   },
   tooManyToPack: (most: number) =>
     `One .zip has room for ${number.format(most)} photos; take the classes along in parts.`,

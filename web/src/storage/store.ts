@@ -54,18 +54,27 @@ export class Store {
   }
 
   /**
-   * Keep photos, all or none. Features, which can be computed again, make room for them.
+   * Make a change for which features, which can be computed again, make room.
    *
    * @throws UserError if there is no room.
    */
-  async add(photos: NewPhoto[]): Promise<PhotoRecord[]> {
+  private async keep<T>(change: () => Promise<T>): Promise<T> {
     try {
-      return await this.put(photos);
+      return await change();
     } catch (error) {
       if (!isQuota(error)) return saved(Promise.reject(error));
       await this.clearFeatures();
-      return saved(this.put(photos));
+      return saved(change());
     }
+  }
+
+  /**
+   * Keep photos, all or none.
+   *
+   * @throws UserError if there is no room.
+   */
+  add(photos: NewPhoto[]): Promise<PhotoRecord[]> {
+    return this.keep(() => this.put(photos));
   }
 
   private async put(photos: NewPhoto[]): Promise<PhotoRecord[]> {
@@ -108,7 +117,7 @@ export class Store {
   }
 
   async saveProject(project: Project): Promise<void> {
-    await saved(this.database.put("project", project, "project"));
+    await this.keep(() => this.database.put("project", project, "project"));
   }
 
   kits(): Promise<KitRecord[]> {
@@ -120,7 +129,7 @@ export class Store {
   }
 
   async addKit(kit: KitRecord): Promise<void> {
-    await saved(this.database.put("kits", kit));
+    await this.keep(() => this.database.put("kits", kit));
   }
 
   async removeKit(hash: string): Promise<void> {
@@ -132,7 +141,7 @@ export class Store {
   }
 
   async saveCheckpoint(checkpoint: Checkpoint): Promise<void> {
-    await saved(this.database.put("checkpoint", checkpoint, "checkpoint"));
+    await this.keep(() => this.database.put("checkpoint", checkpoint, "checkpoint"));
   }
 
   async dropCheckpoint(): Promise<void> {
@@ -144,7 +153,20 @@ export class Store {
   }
 
   async saveModel(model: ModelRecord): Promise<void> {
-    await saved(this.database.put("model", model, "model"));
+    await this.keep(() => this.database.put("model", model, "model"));
+  }
+
+  /** Keep what a run has given in place of its checkpoint and features, all or nothing. */
+  async finish(model: ModelRecord): Promise<void> {
+    await this.keep(async () => {
+      const change = this.database.transaction(["model", "checkpoint", "features"], "readwrite");
+      await Promise.all([
+        change.objectStore("model").put(model, "model"),
+        change.objectStore("checkpoint").clear(),
+        change.objectStore("features").clear(),
+        change.done,
+      ]);
+    });
   }
 
   async clearFeatures(): Promise<void> {

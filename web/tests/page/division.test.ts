@@ -56,6 +56,14 @@ describe("the division", () => {
       1, 2, 3,
     ]);
   });
+  it("is that of other classes, where only some are divided by the user", () => {
+    const run = divide("classification", classes, [
+      ...photos(3, { part: "train" }),
+      ...photos(10, { owners: [3] }, 50),
+    ]);
+    const held = run.filter((each) => each.split === "validation");
+    expect(held.map((each) => each.label)).toEqual([[1], [1]]);
+  });
   it("holds a fifth of all photos with attributes out", () => {
     const both = [...photos(8, { owners: [5, 3] }), ...photos(12, { owners: [] }, 50)];
     const run = divide("attributes", classes, both);

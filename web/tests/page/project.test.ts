@@ -1,8 +1,10 @@
 import "fake-indexeddb/auto";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { byTable } from "../../src/page/collect/layout";
+import type { PhotoEntry } from "../../src/contract";
 import { NONE, Project } from "../../src/page/project";
-import { pathsOf, tableOf } from "../../src/page/take/photos";
+import { partsOf, pathsOf, tableOf } from "../../src/page/take/photos";
+import { divide } from "../../src/page/train/division";
 import { Store } from "../../src/storage/store";
 
 let store: Store;
@@ -93,6 +95,13 @@ describe("a project", () => {
     expect((await store.photos()).map(({ name }) => name)).toEqual(["a", "d"]);
   });
 
+  it("keeps no photo that is being added while its class is deleted", async () => {
+    await project.add([photo("a", 1)]);
+    await Promise.all([project.add([photo("b", 2)]), project.removeClass(2)]);
+    expect(project.all().map(({ name }) => name)).toEqual(["a"]);
+    expect((await store.photos()).map(({ name }) => name)).toEqual(["a"]);
+  });
+
   it("drops classes that were never used, but the last", async () => {
     await project.addClass("dogs");
     await project.removeUnused(new Set([2]));
@@ -149,6 +158,13 @@ describe("attributes", () => {
     expect(again.of(NONE)).toEqual([]);
   });
 
+  it("are not of photos that are being added while they are deleted", async () => {
+    await project.add([photo("a", 2)]);
+    await Promise.all([project.add([tagged("b", [1, 2])]), project.removeClass(2)]);
+    expect(project.all().map(({ owners }) => owners)).toEqual([[], [1]]);
+    expect(await Project.open(store).then((again) => again.all())).toEqual(project.all());
+  });
+
   it("leave their photos when they are deleted", async () => {
     await project.add([tagged("a", [1, 2]), tagged("b", [2])]);
     await project.removeClass(2);
@@ -182,7 +198,7 @@ describe("attributes", () => {
   it("are packed as a table with its photos", async () => {
     await project.rename(1, 'say "hi"');
     await project.add([tagged("x/a.jpg", [1, 2]), tagged("y/a.jpg", [])]);
-    const rows = () => tableOf(project, pathsOf(project)).split("\n");
+    const rows = () => tableOf(project, pathsOf(project), partsOf(project)).split("\n");
     expect(rows()).toEqual([
       'file,"say ""hi""",Attribute 2',
       "photos/a.jpg,1,1",
@@ -210,9 +226,54 @@ it("photos are packed by class, each under a name of its own", async () => {
     "__cats_old/2-a.jpg",
     "Class 2/a.jpg",
   ]);
-  await project.add([{ ...photo("v.jpg", 2), part: "validation" as const }]);
-  expect([...pathsOf(project).keys()].slice(-2)).toEqual([
-    "train/Class 2/a.jpg",
-    "val/Class 2/v.jpg",
-  ]);
+});
+
+describe("photos are packed", () => {
+  const packed = (run?: PhotoEntry[]) => [...pathsOf(project, partsOf(project, run)).keys()];
+  const many = (owner: number, count: number) =>
+    Array.from({ length: count }, (_, i) => photo(`${owner}-${i}.jpg`, owner));
+
+  it("as the user has divided them", async () => {
+    await project.add([photo("a.jpg", 2), { ...photo("v.jpg", 2), part: "validation" as const }]);
+    expect(packed()).toEqual(["train/Class 2/a.jpg", "val/Class 2/v.jpg"]);
+  });
+
+  it("as the next run divides them", async () => {
+    await project.add([...many(1, 10), ...many(2, 9)]);
+    const held = packed().filter((path) => path.startsWith("val/Class 1/"));
+    expect([held.length, packed().filter((path) => path.startsWith("train/")).length]).toEqual([
+      2, 17,
+    ]);
+  });
+
+  it("without parts where none is held out", async () => {
+    await project.add([...many(1, 2), { ...photo("t.jpg", 2), part: "train" as const }]);
+    expect(packed()).toEqual(["Class 1/1-0.jpg", "Class 1/1-1.jpg", "Class 2/t.jpg"]);
+  });
+
+  it("as the run in use has divided them, also when there are others", async () => {
+    const before = await project.add([...many(1, 10), ...many(2, 10)]);
+    const run = divide("classification", project.classes, before);
+    await project.add(many(1, 90)); // by which the next run will divide them otherwise
+    const held = run.filter(({ split }) => split === "validation").map(({ id }) => id);
+    const parts = partsOf(project, run)!;
+    expect(before.filter(({ id }) => parts.get(id) === "validation").map(({ id }) => id)).toEqual(
+      held,
+    );
+    expect(divide("classification", project.classes, project.all())).not.toEqual(
+      expect.arrayContaining(run),
+    );
+    expect([...parts.values()].filter((part) => part === "validation").length).toBeGreaterThan(15);
+    await project.remove(new Set(held));
+    expect([...partsOf(project, run)!.keys()]).toEqual(project.all().map(({ id }) => id));
+  });
+
+  it("as a table, with the parts in a column", async () => {
+    await project.setTask("attributes");
+    await project.add(many(1, 10));
+    const parts = partsOf(project);
+    const [titles, ...rows] = tableOf(project, pathsOf(project, parts), parts).trim().split("\n");
+    expect(titles).toBe("file,split,Attribute 1,Attribute 2");
+    expect(rows.filter((row) => row.endsWith(",val,1,0"))).toHaveLength(2);
+  });
 });

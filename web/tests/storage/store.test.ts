@@ -1,8 +1,14 @@
 import "fake-indexeddb/auto";
 import { openDB } from "idb";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { type FeatureKey, UserError } from "../../src/contract";
-import { isQuota, type NewPhoto, openDatabase, saved } from "../../src/storage/schema";
+import { type Checkpoint, type FeatureKey, UserError } from "../../src/contract";
+import {
+  isQuota,
+  type ModelRecord,
+  type NewPhoto,
+  openDatabase,
+  saved,
+} from "../../src/storage/schema";
 import { Store } from "../../src/storage/store";
 import { openWorkerStore } from "../../src/storage/worker";
 
@@ -98,6 +104,48 @@ describe("photos", () => {
     expect(await store.add([photo("a")])).toHaveLength(1);
     expect(await worker.readFeatures([[9, "kit/0"]])).toEqual([undefined]);
     worker.close();
+  });
+});
+
+describe("what is kept", () => {
+  const model = { kitHash: "abc" } as ModelRecord;
+  const checkpoint = { kitHash: "abc" } as Checkpoint;
+  const kit = { hash: "abc", name: "last", zip: Uint8Array.of(1) };
+
+  it.each([
+    ["a checkpoint", () => store.saveCheckpoint(checkpoint), () => store.checkpoint()],
+    ["a model", () => store.saveModel(model), () => store.model()],
+    ["what a run has given", () => store.finish(model), () => store.model()],
+    ["a kit", () => store.addKit(kit), () => store.kit("abc")],
+  ])("pushes features out where there is no room: %s", async (_, keep, kept) => {
+    const worker = await openWorkerStore(store.name);
+    await worker.writeFeatures([[[9, "kit/0"], Uint8Array.of(1)]]);
+    vi.spyOn(IDBObjectStore.prototype, "put").mockImplementationOnce(() => {
+      throw quota();
+    });
+    await keep();
+    expect(await kept()).toBeDefined();
+    expect(await worker.readFeatures([[9, "kit/0"]])).toEqual([undefined]);
+    worker.close();
+  });
+
+  it("of a run is its result, in place of the checkpoint and the features", async () => {
+    const worker = await openWorkerStore(store.name);
+    await worker.writeFeatures([[[9, "kit/0"], Uint8Array.of(1)]]);
+    await store.saveCheckpoint(checkpoint);
+    await store.finish(model);
+    expect([await store.model(), await store.checkpoint()]).toEqual([model, undefined]);
+    expect(await worker.readFeatures([[9, "kit/0"]])).toEqual([undefined]);
+    worker.close();
+  });
+
+  it("of a run is still its checkpoint, if there is no room for the result", async () => {
+    await store.saveCheckpoint(checkpoint);
+    vi.spyOn(IDBObjectStore.prototype, "put").mockImplementation(() => {
+      throw quota();
+    });
+    await expect(store.finish(model)).rejects.toThrow("There is no room left");
+    expect([await store.model(), await store.checkpoint()]).toEqual([undefined, checkpoint]);
   });
 });
 

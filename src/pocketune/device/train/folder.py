@@ -18,6 +18,7 @@ from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import is_partial, reading, refuse_undecodable, regular, writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import EVENTS, LAST, METRICS, RESULT, RUN_FILES
+from pocketune.kit.storage import run_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -172,15 +173,25 @@ def _discard(folder: Path, made: Sequence[Path]) -> None:
             each.rmdir()
 
 
+def complete(folder: Path, after: str = "") -> PocketuneError:
+    """The error for a run that is to be resumed and has ended."""
+    return PocketuneError(
+        f"the run in {folder} is complete{after}: there is nothing to resume",
+        remedy=Remedy("train further", "give it to train as the kit to go on", run=folder),
+    )
+
+
 @contextmanager
 def open_run_folder(folder: Path) -> Iterator[Kit]:
     """Open the kit of a run, and keep other processes from training it until the context ends.
 
     Raises:
-        PocketuneError: The folder holds no run with a checkpoint, another process is training the
-            run, or its kit is damaged.
+        PocketuneError: The folder holds no run with a checkpoint, or one that the studio has
+            finished; another process is training the run, or its kit is damaged.
     """
     with reading(f"the run folder {folder}"):
+        if not (folder / LAST).is_file() and run_file(folder, RESULT) is not None:
+            raise complete(folder)
         if folder.is_file():
             raise PocketuneError(
                 f"{folder} is a file, and a run is resumed in its folder: unpack it"

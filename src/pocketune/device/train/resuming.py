@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pocketune.arrays import StrPath
 from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.device.train.folder import complete
 from pocketune.device.train.photos import Photos
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError, Remedy, counted
@@ -26,11 +27,7 @@ def open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:
     checkpoint = Checkpoint.load(folder / LAST)
     checkpoint.require_fits(kit, folder / LAST)
     if checkpoint.counters.finished:
-        steps = counted(checkpoint.counters.step, "step")
-        raise PocketuneError(
-            f"the run in {folder} is complete after {steps}: there is nothing to resume",
-            remedy=Remedy("train further", "give it to train as the kit to go on", run=folder),
-        )
+        raise complete(folder, f" after {counted(checkpoint.counters.step, 'step')}")
     return checkpoint
 
 

@@ -99,7 +99,7 @@ def evaluate(
     else:
         most = None if max_pixels is None else parse_pixels(max_pixels)
         splits = _all(photos, model, test, _masks_of(model, masks or MaskOptions()), most)
-        splits = _without_training_photos(model, splits)
+        splits = splits if test else _without_training_photos(model, splits)
     dataset, skipped = splits.val, splits.skipped
     batches = dataset if window == "whole" else None
     check_prediction(model, limit, before, splits.decoding, batches)
@@ -182,6 +182,12 @@ def _without_training_photos(model: Model, splits: Splits) -> Splits:
     """Of the run's own photos, wherever they are now, those that it held back; of others, all."""
     last = model.kit.find(LAST)
     if last is None:
+        if model.kit.is_run and not len(splits.train):  # else the photos are divided
+            _log.info(
+                "%s does not say which photos it was trained on; if they are among these, the "
+                "figures are too good",
+                model.kit.path,
+            )
         return splits
     checkpoint, dataset = Checkpoint.load(last), splits.val
     settings = checkpoint.settings
@@ -201,7 +207,8 @@ def _without_training_photos(model: Model, splits: Splits) -> Splits:
 def _checkpoint(model: Model) -> Checkpoint:
     last = model.kit.find(LAST)
     if last is None:
-        what = f"is a run without {LAST}" if model.kit.is_run else "is not a run"
+        nowhere = f"is a run without {LAST}, which says where its photos are"
+        what = nowhere if model.kit.is_run else "is not a run"
         raise PocketuneError(f"{model.kit.path} {what}: give photos")
     return Checkpoint.load(last)
 

@@ -9,6 +9,8 @@ const FRAME = 384;
 export class Camera {
   private facing: "user" | "environment" = "environment";
   private stream: MediaStream | undefined;
+  /** Counts what is asked of it: a camera that comes after something else was asked is let go. */
+  private asked = 0;
   private readonly small = new OffscreenCanvas(SIDE, SIDE).getContext("2d", {
     willReadFrequently: true,
   })!;
@@ -18,15 +20,23 @@ export class Camera {
     video.playsInline = true;
   }
 
-  /** @throws UserError if there is no camera, or the page may not use it. */
+  /**
+   * Open it, unless it is closed before the user has agreed.
+   *
+   * @throws UserError if there is no camera, or the page may not use it.
+   */
   async open(): Promise<void> {
     this.close();
+    const { asked } = this;
     try {
       if (!navigator.mediaDevices) throw new DOMException("", "NotFoundError");
-      this.stream = await navigator.mediaDevices.getUserMedia({
+      const stream = await navigator.mediaDevices.getUserMedia({
         video: { facingMode: this.facing, width: { ideal: 640 }, height: { ideal: 480 } },
       });
+      if (asked !== this.asked) return end(stream);
+      this.stream = stream;
     } catch (error) {
+      if (asked !== this.asked) return;
       throw new UserError(reason(error), { cause: error });
     }
     this.video.srcObject = this.stream;
@@ -48,7 +58,8 @@ export class Camera {
   }
 
   close(): void {
-    for (const track of this.stream?.getTracks() ?? []) track.stop();
+    this.asked++;
+    if (this.stream) end(this.stream);
     this.stream = undefined;
     this.video.srcObject = null;
   }
@@ -72,6 +83,10 @@ export class Camera {
 /** A frame as it is kept. */
 export function asJpeg(frame: OffscreenCanvas): Promise<Blob> {
   return frame.convertToBlob({ type: "image/jpeg", quality: 0.9 });
+}
+
+function end(stream: MediaStream): void {
+  for (const track of stream.getTracks()) track.stop();
 }
 
 function reason(error: unknown): string {

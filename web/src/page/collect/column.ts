@@ -1,6 +1,6 @@
 /** A class: its name, its photos, and the ways to add some. */
 import type { ClassRecord } from "../../storage/schema";
-import { button, fill, h, setText } from "../dom";
+import { button, filePicker, fill, h, setText } from "../dom";
 import { attempt, attempting } from "../messages";
 import { NONE, type Project } from "../project";
 import { texts } from "../texts";
@@ -114,21 +114,9 @@ export class Column {
   }
 
   private fileButton(): HTMLElement {
-    const input = h("input", {
-      type: "file",
-      multiple: true,
-      accept: "image/*,.zip",
-      hidden: true,
-    });
-    input.addEventListener("change", () => {
-      this.actions.add(this.id, Promise.resolve(ofFiles(input.files ?? [])));
-      input.value = "";
-    });
-    return h(
-      "span",
-      {},
-      input,
-      button(texts.files, "", () => input.click()),
+    const props = { multiple: true, accept: "image/*,.zip" };
+    return filePicker(texts.files, "", props, (files) =>
+      this.actions.add(this.id, Promise.resolve(ofFiles(files))),
     );
   }
 

@@ -1,6 +1,6 @@
 /** Thumbnails of a class. Only those in sight exist, so that thousands are as cheap as a few. */
 import type { PhotoRecord } from "../../storage/schema";
-import { h } from "../dom";
+import { h, showBlob } from "../dom";
 import { texts } from "../texts";
 
 /** Fewest pixels of a thumbnail with its gap; columns share what is left. */
@@ -88,7 +88,9 @@ export class Grid {
     const wanted = this.photos.slice(first, last);
     const ids = new Set(wanted.map(({ id }) => id));
     for (const [id, cell] of this.shown) {
-      if (!ids.has(id)) this.drop(id, cell);
+      if (ids.has(id)) continue;
+      cell.remove();
+      this.shown.delete(id);
     }
     wanted.forEach((photo, i) => this.place(photo, first + i));
     this.mark();
@@ -116,16 +118,9 @@ export class Grid {
       image,
     );
     void this.actions.thumbnail(id).then((blob) => {
-      if (blob && this.shown.get(id) === made) image.src = URL.createObjectURL(blob);
+      if (blob && this.shown.get(id) === made) showBlob(image, blob);
     });
     return made;
-  }
-
-  private drop(id: number, cell: HTMLElement): void {
-    const image = cell.querySelector("img")!;
-    if (image.src) URL.revokeObjectURL(image.src);
-    cell.remove();
-    this.shown.delete(id);
   }
 
   private click(event: MouseEvent): void {

@@ -1,7 +1,7 @@
 /** The camera of a class: hold a button, and distinct frames become photos. */
 import type { NewPhoto } from "../../storage/schema";
 import { announce, button, h, setText } from "../dom";
-import { attempt, attempting, fail } from "../messages";
+import { attempting, fail } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { asJpeg, Camera } from "./camera";
@@ -17,6 +17,8 @@ export class Recorder {
   private readonly camera: Camera;
   private readonly hold: HTMLButtonElement;
   private held = false;
+  /** Ends when all frames of the recordings so far are kept. */
+  private recorded: Promise<void> = Promise.resolve();
 
   constructor(
     private readonly project: Project,
@@ -80,8 +82,7 @@ export class Recorder {
   private press(): void {
     if (this.held || !this.camera.hasFrame) return;
     this.held = true;
-    this.hold.classList.add("held");
-    attempt(() => this.record());
+    this.recorded = this.recorded.then(() => this.record());
   }
 
   private release(): void {
@@ -89,6 +90,8 @@ export class Recorder {
   }
 
   private async record(): Promise<void> {
+    if (!this.held) return; // the one before has gone on as long
+    this.hold.classList.add("held");
     const recording = this.project.nextRecording();
     const seen = new Distinct();
     let waiting: NewPhoto[] = [];
@@ -100,7 +103,7 @@ export class Recorder {
     };
     try {
       do {
-        if (seen.accept(this.camera.signature())) {
+        if (this.camera.hasFrame && seen.accept(this.camera.signature())) {
           count++;
           waiting.push(await this.photo(recording, count));
           setText(this.hold, texts.recording(count));
@@ -111,9 +114,9 @@ export class Recorder {
       await keep();
       announce(texts.imported(count, 0));
     } catch (error) {
+      this.held = false;
       fail(error);
     } finally {
-      this.held = false;
       this.hold.classList.remove("held");
       setText(this.hold, texts.record);
     }

@@ -1,7 +1,7 @@
 /** The first part: classes as columns, and what can be dropped onto the page. */
 import type { TaskName } from "../../contract";
 import type { ClassRecord } from "../../storage/schema";
-import { announce, button, h, labeled, setText } from "../dom";
+import { announce, button, filePicker, h, labeled, setText } from "../dom";
 import { attempt, attempting, note } from "../messages";
 import { NONE, type Project } from "../project";
 import { texts } from "../texts";
@@ -176,18 +176,8 @@ export class CollectView {
   }
 
   private importer(text: string, folder: boolean): HTMLElement {
-    const input = h("input", { type: "file", multiple: true, hidden: true });
-    if (folder) input.webkitdirectory = true;
-    input.addEventListener("change", () => {
-      const sources = ofFiles(input.files ?? []);
-      input.value = "";
-      attempt(() => this.inTurn(async () => this.take(await sorted(sources))));
-    });
-    return h(
-      "span",
-      {},
-      input,
-      button(text, "", () => input.click()),
+    return filePicker(text, "", { multiple: true, webkitdirectory: folder }, (files) =>
+      attempt(() => this.inTurn(async () => this.take(await sorted(ofFiles(files))))),
     );
   }
 

@@ -1,15 +1,13 @@
 /** The files that are taken along, and those that are opened. */
-import { type Kit, UserError } from "../../contract";
+import type { Kit } from "../../contract";
 import { readDelta, writeDelta } from "../../formats/delta";
 import { writeModel } from "../../formats/export";
 import { readKit } from "../../formats/kit";
 import { readModel, type Trained, writeRun } from "../../formats/run";
 import type { ModelRecord } from "../../storage/schema";
 import { version } from "../../../package.json";
-import type { Catalog } from "../kits";
+import { bytesOf, type Catalog } from "../kits";
 import { texts } from "../texts";
-
-const MOST_BYTES = 512 << 20;
 
 export async function runFile(model: ModelRecord, catalog: Catalog): Promise<BlobPart[]> {
   const { result, photos } = model.run!;
@@ -68,9 +66,4 @@ function modelOf(name: string, kit: Kit, trained: Trained): ModelRecord {
 
 async function kitOf({ kitHash }: ModelRecord, catalog: Catalog): Promise<Kit> {
   return readKit(await catalog.zip(kitHash));
-}
-
-async function bytesOf(file: File): Promise<Uint8Array> {
-  if (file.size > MOST_BYTES) throw new UserError(texts.kitTooLarge(file.name));
-  return new Uint8Array(await file.arrayBuffer());
 }

@@ -1,7 +1,7 @@
 /** The fourth part: files to take along, files to open, and forgetting everything. */
 import type { ModelRecord } from "../../storage/schema";
 import { usedBytes } from "../../storage/store";
-import { announce, button, fill, h, setText } from "../dom";
+import { announce, button, filePicker, fill, h, setText } from "../dom";
 import type { Catalog } from "../kits";
 import { attempt, attempting, note } from "../messages";
 import type { Project } from "../project";
@@ -99,25 +99,21 @@ export class TakeView {
         name: texts.photosZip,
         help: texts.photosHelp[this.project.task],
         file: "photos.zip",
-        make: () => photosFile(this.project),
+        make: () => photosFile(this.project, model?.run?.photos),
       };
     }
   }
 
   private opener(): HTMLElement {
-    const input = h("input", { type: "file", accept: ".zip,.safetensors", hidden: true });
-    input.addEventListener("change", () => {
-      const file = input.files?.[0];
-      input.value = "";
-      if (file) attempt(() => this.open(file));
-    });
+    const accept = ".zip,.safetensors";
     return h(
       "div",
       { class: "card" },
       h("h3", {}, texts.openTitle),
       h("p", {}, texts.openHelp),
-      input,
-      button(texts.openButton, "", () => input.click()),
+      filePicker(texts.openButton, "", { accept }, ([file]) => {
+        if (file) attempt(() => this.open(file));
+      }),
     );
   }
 

@@ -1,8 +1,8 @@
 /** The kits as a list to choose from. */
 import type { TaskName } from "../../contract";
-import { button, fill, h } from "../dom";
+import { button, filePicker, fill, h } from "../dom";
 import { type Catalog, describe, type Offer } from "../kits";
-import { attempting, note } from "../messages";
+import { attempt, attempting, note } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
 
@@ -27,19 +27,14 @@ export class KitChoice {
     this.shown = project.task;
     const offers = this.catalog.offers.filter(({ task }) => task === project.task);
     if (!offers.some(({ hash }) => hash === project.kit)) project.kit = offers[0]?.hash ?? null;
-    const input = h("input", { type: "file", accept: ".zip", hidden: true });
-    input.addEventListener("change", () => {
-      const file = input.files?.[0];
-      input.value = "";
-      if (file) attempting(() => this.add(file))();
-    });
     fill(
       this.element,
       h("legend", {}, texts.kits),
       ...offers.map((offer) => this.row(offer)),
       project.isTagged && !offers.length && h("p", {}, texts.noKits),
-      input,
-      button(texts.addKit, "plain", () => input.click()),
+      filePicker(texts.addKit, "plain", { accept: ".zip" }, ([file]) => {
+        if (file) attempt(() => this.add(file));
+      }),
     );
   }
 

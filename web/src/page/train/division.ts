@@ -9,7 +9,7 @@ const FEWEST = 10;
 /**
  * The photos of a run with their labels and parts, those of each class together.
  *
- * Photos that came with a part keep it. The end of each recording is held out, not frames from
+ * Photos that came with a part keep it, and others of their class are trained on. The end of each recording is held out, not frames from
  * between others, which would be nearly the same as their neighbors.
  */
 export function divide(
@@ -17,8 +17,8 @@ export function divide(
   classes: ClassRecord[],
   photos: PhotoRecord[],
 ): PhotoEntry[] {
-  const divided = photos.some((photo) => photo.part !== null);
   const entries = (group: PhotoRecord[], labelOf: (photo: PhotoRecord) => Label) => {
+    const divided = group.some((photo) => photo.part !== null);
     const held = divided ? new Set<number>() : heldOut(group);
     return group.map((photo) => ({
       id: photo.id,

@@ -44,30 +44,32 @@ export class Run {
     const { canTrain, filled, task } = this.project;
     if (!canTrain) throw new UserError(texts.needPhotos[task]);
     const classes = from ? ordered(filled, from.classes) : filled;
-    const kit = await this.catalog.keep(this.project.kit!);
-    await this.project.store.dropCheckpoint();
-    this.begin({
-      kit,
-      classes: classes.map(({ name }) => name),
-      settings: { ...choices, threads: threads() },
-      photos: {
-        database: this.project.store.name,
-        photos: divide(task, classes, this.project.all()),
-      },
-      ...(from && { start: { classes: from.classes, parameters: from.parameters } }),
+    await this.begin(async () => {
+      const kit = await this.catalog.keep(this.project.kit!);
+      await this.project.store.dropCheckpoint();
+      return {
+        kit,
+        classes: classes.map(({ name }) => name),
+        settings: { ...choices, threads: threads() },
+        photos: {
+          database: this.project.store.name,
+          photos: divide(task, classes, this.project.all()),
+        },
+        ...(from && { start: { classes: from.classes, parameters: from.parameters } }),
+      };
     });
   }
 
   /** Go on with a run that was interrupted. */
   async resume(checkpoint: Checkpoint): Promise<void> {
     const { epochs, lr, head_lr, optimizer, seed } = checkpoint.settings;
-    this.begin({
+    await this.begin(async () => ({
       kit: await this.catalog.zip(checkpoint.kitHash),
       classes: checkpoint.classes,
       settings: { epochs, lr, headLr: head_lr, optimizer, seed, threads: threads() },
       photos: { database: this.project.store.name, photos: checkpoint.photos },
       resume: checkpoint,
-    });
+    }));
   }
 
   pause(): void {
@@ -89,10 +91,20 @@ export class Run {
     await this.saving;
   }
 
-  private begin(job: Job): void {
-    this.photos = job.photos.photos;
-    this.trainer = new Trainer((event) => this.on(event));
-    this.trainer.start(job);
+  /** A run can be stopped or abandoned while what it needs is still being fetched. */
+  private async begin(prepare: () => Promise<Job>): Promise<void> {
+    const trainer = new Trainer((event) => this.on(event));
+    this.trainer = trainer;
+    try {
+      const job = await prepare();
+      if (this.trainer !== trainer) return;
+      this.photos = job.photos.photos;
+      trainer.start(job);
+    } catch (error) {
+      if (this.trainer !== trainer) return;
+      this.trainer = undefined;
+      throw error;
+    }
   }
 
   private on(event: TrainEvent): void {
@@ -107,11 +119,7 @@ export class Run {
   }
 
   private finish(model: ModelRecord): void {
-    this.save(async () => {
-      await this.project.store.saveModel(model);
-      await this.project.store.dropCheckpoint();
-      await this.project.store.clearFeatures();
-    });
+    this.save(() => this.project.store.finish(model));
     this.done(model);
   }
 

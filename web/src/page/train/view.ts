@@ -89,10 +89,15 @@ export class TrainView {
     const leave = () => (this.notice.hidden = true);
     const resume = async () => {
       leave();
-      await this.begin(() => {
-        this.curves.restore(checkpoint);
-        return this.run.resume(checkpoint);
-      });
+      try {
+        await this.begin(() => {
+          this.curves.restore(checkpoint);
+          return this.run.resume(checkpoint);
+        });
+      } catch (error) {
+        this.notice.hidden = false; // it can be tried again
+        throw error;
+      }
     };
     const discard = async () => {
       leave();

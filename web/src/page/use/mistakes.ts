@@ -1,6 +1,6 @@
 /** The held-out photos that are told wrong. */
 import type { Mistake, RunResult } from "../../contract";
-import { h } from "../dom";
+import { h, showBlob } from "../dom";
 import type { Project } from "../project";
 import { texts } from "../texts";
 
@@ -13,9 +13,7 @@ export function mistakeList(result: RunResult, project: Project): HTMLElement {
   const items = mistakes.slice(0, MISTAKES).map((mistake) => {
     const image = h("img", { alt: "", width: 96, height: 96 });
     void project.store.thumbnail(mistake.photo).then((blob) => {
-      if (!blob) return;
-      image.src = URL.createObjectURL(blob);
-      image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true });
+      if (blob) showBlob(image, blob);
     });
     return h("li", {}, image, h("span", {}, inWords(result, mistake)));
   });

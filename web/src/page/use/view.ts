@@ -1,11 +1,11 @@
 /** The third part: photos and the camera, class by class, and what is told wrong. */
 import type { ModelRecord } from "../../storage/schema";
-import { announce, button, fill, h, setText } from "../dom";
+import { announce, button, filePicker, fill, h, setText } from "../dom";
 import { Camera } from "../collect/camera";
 import { decode } from "../collect/prepare";
 import { ofDrop, ofFiles, ofPaste, sorted, type Source } from "../collect/sources";
 import type { Catalog } from "../kits";
-import { attempt, attempting, fail } from "../messages";
+import { attempt, attempting } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { Bars, heading } from "./bars";
@@ -28,6 +28,11 @@ export class UseView {
   private readonly video = h("video", { "aria-label": texts.cameraPicture, hidden: true });
   private readonly camera = new Camera(this.video);
   private readonly live = h("div", { class: "live" });
+  private readonly start = button(
+    texts.startCamera,
+    "primary",
+    attempting(() => this.toggleCamera()),
+  );
   private model: ModelInUse | undefined;
   private spoken = { when: 0, what: "" };
 
@@ -90,27 +95,15 @@ export class UseView {
   }
 
   private inputs(): HTMLElement {
-    const input = h("input", { type: "file", multiple: true, accept: "image/*", hidden: true });
-    input.addEventListener("change", () => {
-      this.take(Promise.resolve(ofFiles(input.files ?? [])));
-      input.value = "";
-    });
-    const start = button(
-      texts.startCamera,
-      "primary",
-      attempting(() => this.toggleCamera(start)),
+    const props = { multiple: true, accept: "image/*" };
+    const choose = filePicker(texts.choosePhotos, "", props, (files) =>
+      this.take(Promise.resolve(ofFiles(files))),
     );
     return h(
       "div",
       { class: "card drop" },
       h("p", {}, texts.dropPhotos),
-      h(
-        "div",
-        { class: "row" },
-        start,
-        input,
-        button(texts.choosePhotos, "", () => input.click()),
-      ),
+      h("div", { class: "row" }, this.start, choose),
     );
   }
 
@@ -145,7 +138,8 @@ export class UseView {
     this.results.prepend(item);
     while (this.results.children.length > SHOWN) this.results.lastChild!.remove();
     try {
-      const answer = (await model.predict([blob]))[0]!;
+      const [answer] = await model.predict([blob]);
+      if (!answer) return item.remove(); // the part was left
       bars.show(answer);
       if (model === this.model) this.speak(answer, name);
     } catch (error) {
@@ -154,36 +148,33 @@ export class UseView {
     }
   }
 
-  private async toggleCamera(start: HTMLButtonElement): Promise<void> {
-    if (this.camera.isOpen) {
-      this.stopCamera();
-      setText(start, texts.startCamera);
-      return;
-    }
+  private async toggleCamera(): Promise<void> {
+    if (this.camera.isOpen) return this.stopCamera();
     await this.camera.open();
-    setText(start, texts.stopCamera);
+    if (!this.camera.isOpen || !this.model) return; // the part was left meanwhile
+    setText(this.start, texts.stopCamera);
     this.video.hidden = false;
-    void this.watch().catch((error: unknown) => {
-      this.stopCamera();
-      setText(start, texts.startCamera);
-      fail(error);
-    });
+    await this.watch(this.model);
   }
 
-  private async watch(): Promise<void> {
-    const { model } = this;
-    if (!model) return;
+  /** Predict one frame after the other, until the camera is stopped. */
+  private async watch(model: ModelInUse): Promise<void> {
     const bars = new Bars(model.record);
     this.live.replaceChildren(bars.element);
-    while (this.camera.isOpen && this.model === model) {
-      if (this.camera.hasFrame) {
-        const [answer] = await model.predict([this.camera.frame().transferToImageBitmap()]);
-        if (answer && this.camera.isOpen) {
-          bars.show(answer);
-          this.speak(answer, "");
+    const goesOn = () => bars.element.isConnected;
+    try {
+      while (goesOn()) {
+        if (this.camera.hasFrame) {
+          const [answer] = await model.predict([this.camera.frame().transferToImageBitmap()]);
+          if (answer && goesOn()) {
+            bars.show(answer);
+            this.speak(answer, "");
+          }
         }
+        await new Promise((resolve) => setTimeout(resolve, PAUSE));
       }
-      await new Promise((resolve) => setTimeout(resolve, PAUSE));
+    } finally {
+      if (goesOn()) this.stopCamera();
     }
   }
 
@@ -191,6 +182,7 @@ export class UseView {
     this.camera.close();
     this.video.hidden = true;
     this.live.replaceChildren();
+    setText(this.start, texts.startCamera);
   }
 
   /** Say what is new, but not in every frame. */

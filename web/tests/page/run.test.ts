@@ -1,6 +1,6 @@
 import "fake-indexeddb/auto";
-import { beforeEach, describe, expect, it, vi } from "vitest";
-import type { Job } from "../../src/contract";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { type Job, type TrainEvent, UserError } from "../../src/contract";
 import type { ToWorker } from "../../src/engine/messages";
 import type { Catalog } from "../../src/page/kits";
 import { Project } from "../../src/page/project";
@@ -33,12 +33,21 @@ beforeEach(async () => {
   const facts = { part: null, recording: 0, blob, thumbnail: blob };
   await project.add([1, 2, 2].map((owner, i) => ({ name: `${i}`, owners: [owner], ...facts })));
 });
+afterEach(() => void vi.unstubAllGlobals());
+
+const CHOICES = { optimizer: "adam", seed: 0 } as const;
+const KIT = Promise.resolve(new Uint8Array([1]));
+
+/** A run whose kit is there once it has been fetched, and what is heard of it. */
+function newRun(kit = KIT): { run: Run; heard: TrainEvent[] } {
+  const catalog = { keep: () => kit } as unknown as Catalog;
+  const heard: TrainEvent[] = [];
+  const nothing = () => undefined;
+  return { run: new Run(project, catalog, (event) => heard.push(event), nothing, nothing), heard };
+}
 
 async function started(from?: ModelRecord): Promise<Job> {
-  const catalog = { keep: async () => new Uint8Array([1]) } as unknown as Catalog;
-  const nothing = () => undefined;
-  const run = new Run(project, catalog, nothing, nothing, nothing);
-  await run.start({ optimizer: "adam", seed: 0 }, from);
+  await newRun().run.start(CHOICES, from);
   await vi.waitFor(() => expect(jobs).toHaveLength(1));
   return jobs[0]!;
 }
@@ -85,3 +94,47 @@ describe("a run", () => {
     },
   );
 });
+
+describe("a run whose kit is still being fetched", () => {
+  it("can be stopped, with nothing to keep", async () => {
+    const { run, heard } = newRun();
+    const starting = run.start(CHOICES);
+    expect(run.isRunning).toBe(true);
+    run.stop();
+    await starting;
+    await settled();
+    expect([heard, jobs, run.isRunning]).toEqual([[{ kind: "stopped" }], [], false]);
+  });
+
+  it("can be abandoned, without a word", async () => {
+    const { run, heard } = newRun();
+    const starting = run.start(CHOICES);
+    await run.abandon();
+    await starting;
+    await settled();
+    expect([heard, jobs, run.isRunning]).toEqual([[], [], false]);
+  });
+
+  it("does not begin if there is none", async () => {
+    const { run, heard } = newRun(Promise.reject(new UserError("no kit")));
+    await expect(run.start(CHOICES)).rejects.toThrow("no kit");
+    expect([heard, jobs, run.isRunning]).toEqual([[], [], false]);
+  });
+});
+
+it("a run is stopped while its device is chosen", async () => {
+  const { run, heard } = newRun();
+  let answer: (adapter: null) => void = () => undefined;
+  const gpu = { requestAdapter: () => new Promise((resolve) => (answer = resolve)) };
+  vi.stubGlobal("navigator", { hardwareConcurrency: 2, gpu });
+  vi.stubGlobal("WebAssembly", { Suspending: true });
+  await run.start(CHOICES);
+  run.stop();
+  expect([heard, run.isRunning]).toEqual([[{ kind: "stopped" }], false]);
+  answer(null);
+  await settled();
+  expect([heard.length, jobs]).toEqual([1, []]);
+});
+
+/** Let everything happen that waits for nothing else. */
+const settled = () => new Promise((resolve) => setTimeout(resolve, 20));

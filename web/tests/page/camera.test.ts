@@ -1,0 +1,71 @@
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { Camera } from "../../src/page/collect/camera";
+
+interface Stream {
+  isOn: boolean;
+  getTracks(): { stop(): void }[];
+}
+
+let camera: Camera;
+let streams: Stream[];
+/** What the user answers when the page asks for the camera, one by one. */
+let answers: ((agreed: boolean) => void)[];
+
+beforeEach(() => {
+  [streams, answers] = [[], []];
+  const getUserMedia = () =>
+    new Promise((resolve, reject) => {
+      answers.push((agreed) => {
+        if (!agreed) return reject(new DOMException("", "NotAllowedError"));
+        const stream = { isOn: true, getTracks: () => [{ stop: () => (stream.isOn = false) }] };
+        streams.push(stream);
+        resolve(stream);
+      });
+    });
+  vi.stubGlobal("navigator", { mediaDevices: { getUserMedia } });
+  vi.stubGlobal(
+    "OffscreenCanvas",
+    class {
+      getContext() {}
+    },
+  );
+  camera = new Camera({ play: async () => undefined } as unknown as HTMLVideoElement);
+});
+afterEach(() => void vi.unstubAllGlobals());
+
+const on = () => streams.map(({ isOn }) => isOn);
+
+it("a camera goes off when it is closed", async () => {
+  const opening = camera.open();
+  answers[0]!(true);
+  await opening;
+  expect([camera.isOpen, on()]).toEqual([true, [true]]);
+  camera.close();
+  expect([camera.isOpen, on()]).toEqual([false, [false]]);
+});
+
+it("a camera that is closed before the user has agreed stays off", async () => {
+  const opening = camera.open();
+  camera.close();
+  answers[0]!(true);
+  await opening;
+  expect([camera.isOpen, on()]).toEqual([false, [false]]);
+});
+
+it("of two cameras that are asked for, the last one is on", async () => {
+  const both = [camera.open(), camera.turn()];
+  answers[1]!(true);
+  answers[0]!(true);
+  await Promise.all(both);
+  expect([camera.isOpen, on()]).toEqual([true, [true, false]]);
+});
+
+it("a camera that is refused is told in a sentence, if it is still wanted", async () => {
+  const refused = camera.open();
+  answers[0]!(false);
+  await expect(refused).rejects.toThrow("The page may not use the camera; allow it");
+  const left = camera.open();
+  camera.close();
+  answers[1]!(false);
+  await expect(left).resolves.toBeUndefined();
+});
