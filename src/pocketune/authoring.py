@@ -18,7 +18,7 @@ from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.data import ImageDataset, sample
 from pocketune.eager import observe_formats
 from pocketune.eager.run import save_values
-from pocketune.errors import PocketuneError, check_positive
+from pocketune.errors import PocketuneError, check_choice, check_positive
 from pocketune.kit.kit import Kit
 from pocketune.methods import Method, adapt, final_plan
 from pocketune.methods.method import resolve_frozen_bits
@@ -136,9 +136,11 @@ def build_kit(
         "norm": norm,
         "standardized": standardized,
     }
+    if normalization is not None:
+        check_choice(_NORMALIZATIONS, normalization=normalization)
     chosen = None if normalization is None else _NORMALIZATIONS[normalization]
     read = _read_onnx(network, size, chosen, options) if _is_onnx(network) else None
-    learned = _task(network, photos, classes, task, read).configured(
+    learned = _task(network, photos, classes, task, read, size).configured(
         **_given(label_smoothing=label_smoothing, loss_stride=loss_stride)
     )
     count = len(learned.classes)
@@ -209,11 +211,12 @@ def _task(
     classes: int | None,
     task: str | None,
     read: nn.Module | None,
+    size: int,
 ) -> Task:
     """What the network learns, with the classes of the photos or as many as are asked for."""
     dense = is_dense(network)
     if photos is None:
-        published = published_classes(network) if read is None else output_classes(read)
+        published = published_classes(network) if read is None else output_classes(read, size)
         labeled = default_task(classes or published, dense=dense)
     else:
         labeled = photos.labeled

@@ -161,6 +161,11 @@ def test_a_kit_by_name_needs_a_task_that_fits(network: str, tmp_path: Path) -> N
         build_kit(tmp_path / "kit", network=network, method=LastLayer(), task=other)
 
 
+def test_a_kit_by_name_needs_a_known_normalization(tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match="normalization='z' must be one of imagenet, half, un"):
+        build_kit(tmp_path / "kit", network="fcn", method=LastLayer(), normalization="z")
+
+
 def test_a_task_of_images_does_not_fit(network: nn.Module, tmp_path: Path) -> None:
     with pytest.raises(PocketuneError, match=r"where classification needs \(2, 3\)"):
         compile(network, tmp_path / "kit", batch=2, size=32, task=Classification(numbered(CLASSES)))

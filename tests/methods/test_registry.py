@@ -13,6 +13,7 @@ from pocketune.methods import (
     LastLayer,
     Method,
     TopBlocks,
+    compose_method,
     create_method,
     describe_method,
     list_methods,
@@ -41,6 +42,12 @@ def test_a_method_describes_itself_in_a_sentence(name: str) -> None:
 
 def test_options() -> None:
     assert create_method("blocks", blocks=5) == TopBlocks(blocks=5)
+
+
+@pytest.mark.parametrize("names", ["blocks", "blocks+last"])
+def test_the_name_of_a_method_is_no_option(names: str) -> None:
+    with pytest.raises(PocketuneError, match=r"option name(; it has blocks)?$"):
+        compose_method(names, {"name": "last"})
 
 
 @pytest.mark.parametrize("method", [*METHODS, TopBlocks(7), LastLayer() + TopBlocks(2)], ids=str)

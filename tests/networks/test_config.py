@@ -88,9 +88,12 @@ def test_numbers_of_numpy_are_numbers() -> None:
         classes=np.int64(3),  # type: ignore[arg-type]
         width=np.float32(0.5),  # type: ignore[arg-type]
         hidden={"features.1": np.int32(22)},  # type: ignore[dict-item]
+        head_channels=np.int64(8),  # type: ignore[arg-type]
+        output_stride=np.int64(16),  # type: ignore[arg-type]
     )
-    assert config == NetworkConfig("mobilenet_v2", 3, 0.5, hidden={"features.1": 22})
-    assert json.loads(json.dumps(config.to_dict()))["hidden"] == {"features.1": 22}
+    plain = {"hidden": {"features.1": 22}, "head_channels": 8, "output_stride": 16}
+    assert config == NetworkConfig("mobilenet_v2", 3, 0.5, **plain)  # type: ignore[arg-type]
+    assert json.loads(json.dumps(config.to_dict())).items() >= plain.items()
 
 
 def test_a_config_does_not_change_with_what_it_was_made_from() -> None:

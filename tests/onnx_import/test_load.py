@@ -15,6 +15,7 @@ from pocketune.methods import Method, MobileTL, TinyTL, adapt
 from pocketune.networks import Normalization, about, anatomy
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.onnx_import import load_onnx
+from pocketune.onnx_import.load import output_classes
 from pocketune.weights import create_network
 from pocketune.weights.batch_norm import is_folded
 
@@ -73,6 +74,15 @@ def test_operators_of_newer_opsets(opset: int, tmp_path: Path) -> None:
     file = exported(original, tmp_path / "net.onnx")
     onnx.save(version_converter.convert_version(onnx.load(file), opset), file)
     assert_close(load_onnx(file, size=SIZE).eval()(images()), original(images()))
+
+
+def test_the_classes_of_a_file_are_the_outputs_of_its_linear_layer(tmp_path: Path) -> None:
+    loaded = load_onnx(exported(network(), tmp_path / "net.onnx"), size=SIZE)
+    assert output_classes(loaded, SIZE) == CLASSES
+    small = create_network("fcn", backbone="resnet18", width=0.1, classes=CLASSES).eval()
+    dense = load_onnx(exported(small, tmp_path / "dense.onnx"), size=SIZE)
+    with pytest.raises(PocketuneError, match="the class scores come from a Conv2d"):
+        output_classes(dense, SIZE)
 
 
 def test_a_batch_that_is_fixed_inside_of_the_file_is_refused(tmp_path: Path) -> None:

@@ -79,6 +79,11 @@ def create_method(name: str, **options: Any) -> Method:
     """
     if isinstance(name, str) and "+" in name:
         return compose_method(name, options)
+    return _create(name, options)
+
+
+def _create(name: str, options: Mapping[str, Any]) -> Method:
+    """One method with these options, by any names."""
     method = _method_class(name)
     known = [field.name for field in fields(method)]  # type: ignore[arg-type]
     unknown = [option for option in options if option not in known]
@@ -111,9 +116,9 @@ def compose_method(names: str, options: Mapping[str, Any], **step: int) -> Metho
     terms, unknown = [], set(options)
     several = "+" in names
     for name in names.split("+"):
-        known = method_to_dict(create_method(name)).keys()
+        known = {field.name for field in fields(_method_class(name))}  # type: ignore[arg-type]
         given = {k: v for k, v in options.items() if k in known or not several}
-        terms.append(create_method(name, **{k: v for k, v in step.items() if k in known} | given))
+        terms.append(_create(name, {k: v for k, v in step.items() if k in known} | given))
         unknown -= known
     if several and unknown:
         raise PocketuneError(f"none of the methods {names} has the option {min(unknown)}")
@@ -161,7 +166,7 @@ def method_from_dict(values: Mapping[str, Any]) -> Method:
     if not isinstance(name, str):
         raise PocketuneError(f"a method's description has no name: {values}")
     if name != Sum.name:
-        return create_method(name, **options)
+        return _create(name, options)
     terms = options.pop("methods", None)
     if not isinstance(terms, list) or options:
         raise PocketuneError(f"a sum has 'methods', a list, and nothing else: {values}")

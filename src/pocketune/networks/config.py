@@ -9,18 +9,8 @@ from pocketune.errors import PocketuneError, check_choice, check_positive, real_
 PADDINGS = ("symmetric", "same")
 OUTPUT_STRIDES = (4, 8, 16, 32)
 NORMS = ("batch", "group")
-OPTIONAL = (
-    "hidden",
-    "branches",
-    "backbone",
-    "head_channels",
-    "output_stride",
-    "norm",
-    "standardized",
-    "subnet",
-    "depth",
-    "first_blocks",
-)
+WRITTEN = ("name", "classes", "width", "padding", "feature_fusion")
+"""Values of every description; others are written where they are not the usual ones."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +64,14 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         check_positive(classes=self.classes)
-        object.__setattr__(self, "classes", whole_number(self.classes))
-        width = real_number(self.width)
-        if width is None or not 0 < width <= 10:
-            raise PocketuneError(f"width={self.width!r} must be a number above 0 and up to 10")
-        object.__setattr__(self, "width", width)
-        depth = real_number(self.depth)
-        if depth is None or not 0 < depth <= 10:
-            raise PocketuneError(f"depth={self.depth!r} must be a number above 0 and up to 10")
-        object.__setattr__(self, "depth", depth)
+        for option in ("first_blocks", "head_channels", "output_stride"):
+            if (value := getattr(self, option)) is not None:
+                check_positive(**{option: value})
+        for option in ("width", "depth"):
+            number = real_number(value := getattr(self, option))
+            if number is None or not 0 < number <= 10:
+                raise PocketuneError(f"{option}={value!r} must be a number above 0 and up to 10")
+            object.__setattr__(self, option, number)
         check_choice(PADDINGS, padding=self.padding)
         object.__setattr__(self, "hidden", self._counts())
         branches = {block: dict(arguments) for block, arguments in self.branches.items()}
@@ -91,13 +80,10 @@ class NetworkConfig:
             if not isinstance(self.subnet, Mapping):
                 raise PocketuneError(f"subnet={self.subnet!r} must map choices to their values")
             object.__setattr__(self, "subnet", dict(self.subnet))
-        if self.first_blocks is not None:
-            check_positive(first_blocks=self.first_blocks)
-            object.__setattr__(self, "first_blocks", whole_number(self.first_blocks))
-        if self.head_channels is not None:
-            check_positive(head_channels=self.head_channels)
         if self.output_stride is not None:
             check_choice(OUTPUT_STRIDES, output_stride=self.output_stride)
+        for option in ("classes", "first_blocks", "head_channels", "output_stride"):
+            object.__setattr__(self, option, whole_number(getattr(self, option)))
         check_choice(NORMS, norm=self.norm)
         if not isinstance(self.standardized, bool):
             raise PocketuneError(f"standardized={self.standardized!r} must be True or False")
@@ -112,12 +98,12 @@ class NetworkConfig:
         raise PocketuneError(f"hidden={self.hidden!r} must give a whole number for each block")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without those that a network need not have and does not."""
+        """Plain values for JSON."""
         usual = NetworkConfig(self.name)
         return {
             name: value
             for name, value in asdict(self).items()
-            if name not in OPTIONAL or value != getattr(usual, name)
+            if name in WRITTEN or value != getattr(usual, name)
         }
 
     @classmethod

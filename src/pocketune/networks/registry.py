@@ -29,12 +29,19 @@ class Dense:
     of_backbone: Mapping[str, int] = field(default_factory=dict)
 
 
-_builders: dict[str, Builder] = {}
-_large_side_kernels: dict[str, frozenset[str]] = {}
-_dense: dict[str, Dense] = {}
-_with_subnets: set[str] = set()
-_with_depth: set[str] = set()
-_without_stages: set[str] = set()
+@dataclass(frozen=True)
+class _Entry:
+    """What `register_network` was given."""
+
+    builder: Builder
+    large_side_kernels: frozenset[str]
+    dense: Dense | None
+    has_subnets: bool
+    has_depth: bool
+    has_stages: bool
+
+
+_networks: dict[str, _Entry] = {}
 
 
 def register_network(
@@ -62,18 +69,10 @@ def register_network(
     """
 
     def register(builder: Builder) -> Builder:
-        if name in _builders:
+        if name in _networks:
             raise ValueError(f"two networks are called {name}")
-        _builders[name] = builder
-        _large_side_kernels[name] = frozenset(large_side_kernels)
-        if dense is not None:
-            _dense[name] = dense
-        if has_subnets:
-            _with_subnets.add(name)
-        if has_depth:
-            _with_depth.add(name)
-        if not has_stages:
-            _without_stages.add(name)
+        kernels = frozenset(large_side_kernels)
+        _networks[name] = _Entry(builder, kernels, dense, has_subnets, has_depth, has_stages)
         return builder
 
     return register
@@ -87,18 +86,18 @@ def list_networks(pattern: str = "*", *, dense: bool | None = None) -> list[str]
         dense: True for networks that classify pixels (segmentation), False for those that classify
             images, None for both.
     """
-    names = sorted(fnmatch.filter(_builders, pattern))
+    names = sorted(fnmatch.filter(_networks, pattern))
     return [name for name in names if dense in (None, is_dense(name))]
 
 
 def list_backbones() -> list[str]:
     """Sorted names of the networks that can be the backbone of one that classifies pixels."""
-    return [name for name in list_networks(dense=False) if name not in _without_stages]
+    return [name for name in list_networks(dense=False) if _networks[name].has_stages]
 
 
 def is_dense(name: str) -> bool:
     """Whether the network of this name classifies pixels; False for unknown names."""
-    return name in _dense
+    return name in _networks and _networks[name].dense is not None
 
 
 def published_classes(name: str) -> int:
@@ -114,22 +113,23 @@ def with_published_options(config: NetworkConfig) -> NetworkConfig:
     """
     _require_known(config.name)
     searched = config.backbone or config.name
-    if config.subnet is not None and searched not in _with_subnets:
+    entry = _networks.get(searched)
+    if config.subnet is not None and not (entry and entry.has_subnets):
+        known = ", ".join(name for name in list_networks() if _networks[name].has_subnets)
         raise PocketuneError(
-            f"{searched} has no sub-networks to choose from: subnet is an option of "
-            f"{', '.join(_with_subnets)}"
+            f"{searched} has no sub-networks to choose from: subnet is an option of {known}"
         )
-    if config.depth != 1 and searched not in _with_depth:
-        known = ", ".join(sorted(_with_depth))
+    if config.depth != 1 and not (entry and entry.has_depth):
+        known = ", ".join(name for name in list_networks() if _networks[name].has_depth)
         raise PocketuneError(f"{searched} exists at depth 1 only: depth is an option of {known}")
-    usual = _dense.get(config.name)
+    usual = _networks[config.name].dense
     if usual is None:
         if config.backbone is not None or config.head_channels is not None:
             raise PocketuneError(
                 f"{config.name} classifies images and has no decode head: backbone and "
-                f"head_channels are options of {', '.join(_dense)}"
+                f"head_channels are options of {', '.join(list_networks(dense=True))}"
             )
-        if config.output_stride is not None and config.name in _without_stages:
+        if config.output_stride is not None and not _networks[config.name].has_stages:
             raise PocketuneError(
                 f"{config.name} has no dilations: output_stride is an option of "
                 f"{', '.join(list_backbones())}"
@@ -150,7 +150,7 @@ def with_published_options(config: NetworkConfig) -> NetworkConfig:
 
 def large_side_kernels(name: str) -> frozenset[str]:
     """The `large_side_kernels` that a network was registered with; empty for unknown names."""
-    return _large_side_kernels.get(name, frozenset())
+    return _networks[name].large_side_kernels if name in _networks else frozenset()
 
 
 def make_network(config: NetworkConfig) -> nn.Module:
@@ -162,10 +162,10 @@ def make_network(config: NetworkConfig) -> nn.Module:
         PocketuneError: The name is unknown, or this network does not have an option.
     """
     complete = with_published_options(config)
-    return _builders[config.name](complete)
+    return _networks[config.name].builder(complete)
 
 
 def _require_known(name: str) -> None:
-    if name not in _builders:
+    if name not in _networks:
         known = ", ".join(list_networks())
         raise PocketuneError(f"there is no network {name!r}; choose from {known}")

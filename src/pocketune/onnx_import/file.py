@@ -189,7 +189,7 @@ def _check_opset(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _fit(images: onnx.ValueInfoProto, path: Path, size: int) -> tuple[list[int], bool]:
-    """The shape of the first images, and whether channels come last; opens the batch."""
+    """The shape of the first images, and whether channels come last."""
     kind = images.type.tensor_type
     sides = [side.dim_value or None for side in kind.shape.dim]
     last = len(sides) == 4 and sides[3] == 3 and sides[1] != 3

@@ -95,10 +95,9 @@ def _require_any_batch(network: nn.Module, file: OnnxFile) -> None:
         )
 
 
-def output_classes(network: nn.Module) -> int:
-    """The number of class scores of a network."""
-    (classes,) = find_output(network).shape
-    return classes
+def output_classes(network: nn.Module, size: int) -> int:
+    """The number of class scores of a network; see `with_classes`."""
+    return _output_layer(network, size)[1].out_features
 
 
 def with_classes(network: nn.Module, classes: int, size: int) -> nn.Module:
@@ -112,6 +111,16 @@ def with_classes(network: nn.Module, classes: int, size: int) -> nn.Module:
     Raises:
         PocketuneError: The class scores come from no linear layer.
     """
+    path, layer = _output_layer(network, size)
+    if layer.out_features != classes:
+        made = nn.Linear(layer.in_features, classes)
+        initialize_linear(made)
+        network.set_submodule(path, made, strict=True)
+    return network
+
+
+def _output_layer(network: nn.Module, size: int) -> tuple[str, nn.Linear]:
+    """The path of the layer that computes the class scores, and the layer."""
     path = only_layer(network, find_output(network, size))
     layer = network.get_submodule(path)
     if not isinstance(layer, nn.Linear):
@@ -119,8 +128,4 @@ def with_classes(network: nn.Module, classes: int, size: int) -> nn.Module:
             f"the class scores come from a {type(layer).__name__}; export a network whose last "
             "layer is linear"
         )
-    if layer.out_features != classes:
-        made = nn.Linear(layer.in_features, classes)
-        initialize_linear(made)
-        network.set_submodule(path, made, strict=True)
-    return network
+    return path, layer

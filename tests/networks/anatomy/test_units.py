@@ -66,6 +66,21 @@ def test_the_classifier_is_the_output_layer(found: tuple[str, nn.Module, Anatomy
     assert classifier_layers(network) == body.classifier
 
 
+def test_only_1x1_layers_behind_a_depthwise_convolution_make_a_convnext() -> None:
+    class Block(nn.Module):
+        def __init__(self, kernel: int) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+            self.widen = nn.Conv2d(8, 16, kernel, padding=kernel // 2)
+            self.narrow = nn.Conv2d(16, 8, kernel, padding=kernel // 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.narrow(self.widen(self.first(x)).relu())
+
+    body = anatomy(modern.with_trunk(Block(1), Block(3), channels=8))
+    assert [block.kind for block in body.blocks] == ["convnext", "other"]
+
+
 def test_what_stands_between_blocks() -> None:
     body = anatomy(modern.convnext())
     assert [block.entry for block in body.blocks] == [(), (), ("1.1.0.0", "1.1.0.1")]

@@ -258,7 +258,7 @@ def is_squeeze_excite(module: nn.Module) -> bool:
     """
     if any(is_norm(part) for part in module.modules()):
         return False
-    sizes = [_sizes(part) for part in module.modules() if weighs(part)]
+    sizes = [pointwise_sizes(part) for part in module.modules() if weighs(part)]
     if len(sizes) != 2 or () in sizes:
         return False
     inputs, squeezed = sizes[0]
@@ -266,7 +266,7 @@ def is_squeeze_excite(module: nn.Module) -> bool:
     return sizes[1] == (squeezed, inputs) and (squeezed <= inputs or gates)
 
 
-def _sizes(module: nn.Module) -> tuple[int, ...]:
+def pointwise_sizes(module: nn.Module) -> tuple[int, ...]:
     """Inputs and outputs of a dense 1x1 or linear layer, () for every other module."""
     if isinstance(module, nn.Linear):
         return module.in_features, module.out_features

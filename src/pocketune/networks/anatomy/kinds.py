@@ -11,6 +11,7 @@ from pocketune.networks.anatomy.blocks import (
     Layer,
     find_squeeze_excite,
     in_shortcut,
+    pointwise_sizes,
     read_block,
 )
 from pocketune.networks.anatomy.modules import (
@@ -128,15 +129,8 @@ def _is_convnext(layers: list[nn.Module]) -> bool:
     """Whether a depthwise convolution is followed by two 1x1 layers, C -> wider -> C."""
     if len(layers) != 3 or not is_convolution(layers[0]) or not is_depthwise(layers[0]):
         return False
-    (a, b), (c, d) = (_sizes(layer) for layer in layers[1:])
-    return (a, b) == (d, c) and b > a
-
-
-def _sizes(layer: nn.Module) -> tuple[int, int]:
-    if isinstance(layer, nn.Linear):
-        return layer.in_features, layer.out_features
-    assert is_convolution(layer)
-    return layer.in_channels, layer.out_channels
+    widen, narrow = (pointwise_sizes(layer) for layer in layers[1:])
+    return widen == narrow[::-1] and widen[:1] < widen[1:]
 
 
 def _layers(path: str, parts: dict[str, nn.Module], seen: Run) -> Iterator[Layer]:
