@@ -26,6 +26,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench_cache import CAMERA, CLASSES, FEW, RUN
@@ -258,8 +259,9 @@ def draw(results: dict[str, dict[str, Any]]) -> None:
             axes.plot(row["peak"], epochs[0], "o", color="#2a9d8f")
             axes.plot([row["peak"]] * len(epochs[1:]), epochs[1:], "o", color="#2a9d8f", mfc="w")
             axes.plot(row["eager peak"], row["same"], "s", color="#e76f51")
-            for x, y in ((row["peak"], epochs[0]), (row["eager peak"], row["same"])):
-                axes.annotate(method, (x, y), (4, 4), textcoords="offset points", fontsize=7)
+        rows = {m: results.get(f"{network}, {batch}, {m}") for m in METHODS}
+        for megabytes, ms in (("peak", "first epoch"), ("eager peak", "same")):
+            write_names(axes, {m: (row[megabytes], row[ms]) for m, row in rows.items() if row})
         axes.grid(visible=True, which="both", linewidth=0.3)
     for marker, color, face, label in (
         ("o", "#2a9d8f", "#2a9d8f", "a kit, first epoch"),
@@ -269,6 +271,14 @@ def draw(results: dict[str, dict[str, Any]]) -> None:
         axes.plot([], [], marker, color=color, mfc=face, label=label)
     axes.legend(fontsize=8)
     figure.savefig(PICTURE)
+
+
+def write_names(axes: Axes, points: dict[str, tuple[float, float]]) -> None:
+    """Name points from the lowest up, each at least a line above the one before."""
+    below = 0.0
+    for name, (x, y) in sorted(points.items(), key=lambda item: item[1][1]):
+        below = max(y, 1.2 * below)
+        axes.annotate(name, (x, below), (7, -3), textcoords="offset points", fontsize=7)
 
 
 def main() -> None:
