@@ -286,7 +286,7 @@ def test_export_for_tensorflow_lite(run, kit, photos):
     pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
     result = run("export", kit, "--tflite", "--photos", photos)
     assert result.exit_code == 0, result.output
-    assert "int8: on 15 photos, " in result.stdout
+    assert "int8: on 6 photos, " in result.stdout
     assert "wrote model.tflite (" in result.stdout
     assert "images uint8 (1, 16, 16, 3) -> logits float32 (1, 3), whose softmax" in result.stdout
     result = run("export", kit, "--tflite", "--float32", "--out", "whole.tflite")
