@@ -277,7 +277,7 @@ class TestNetwork:
     def test_its_options_are_those_given(self, run, photos, kit, monkeypatch):
         asked = []
 
-        def build(*command):
+        def build(*command, **_):
             asked.extend(map(str, command))
             Kit.open(kit).copy_to(command[command.index("--out") + 1])
             return 0, ""
@@ -308,7 +308,7 @@ class TestNetwork:
 
     @pytest.mark.parametrize(("code", "expected"), [(1, 1), (2, 2), (130, 130), (-9, 1)])
     def test_its_failure_is_ours(self, run, photos, monkeypatch, code, expected):
-        monkeypatch.setattr(author, "run_command", lambda *_: (code, ""))
+        monkeypatch.setattr(author, "run_command", lambda *_, **__: (code, ""))
         result = run("train", photos, "--network", "resnet18", "--out", "deep/run")
         assert result.exit_code == expected
         assert not Path("deep").exists()  # neither the scratch folder nor the one above it
