@@ -27,7 +27,7 @@ from pocketune.device.train.record import RunRecord
 from pocketune.device.train.resuming import photos_path
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
-from pocketune.errors import PocketuneError, printable
+from pocketune.errors import PocketuneError, Remedy, printable
 from pocketune.kit.names import LAST
 from pocketune.tasks import Evaluation, Labels, View
 
@@ -198,7 +198,9 @@ def _checkpoint(model: Model) -> Checkpoint:
     if last is None:
         nowhere = f"is a run without {LAST}, which says where its photos are"
         what = nowhere if model.kit.is_run else "is not a run"
-        raise PocketuneError(f"{model.kit.path} {what}: give photos")
+        raise PocketuneError(
+            f"{model.kit.path} {what}", remedy=Remedy("name photos", "give photos")
+        )
     return Checkpoint.load(last)
 
 
@@ -206,7 +208,8 @@ def _held_back(model: Model) -> Splits:
     splits = run_photos(model)
     if not len(splits.val):
         raise PocketuneError(
-            f"the run {model.kit.path} has no validation photos: give photos to evaluate"
+            f"the run {model.kit.path} has no validation photos",
+            remedy=Remedy("name photos", "give photos to evaluate"),
         )
     _note_choice(model)
     return splits
