@@ -1,6 +1,7 @@
 """The report of a run."""
 
 import shutil
+from contextlib import contextmanager
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -12,6 +13,7 @@ import pocketune
 from pocketune.device.train.record import RunRecord
 from pocketune.device.use.evaluate import evaluate
 from pocketune.errors import PocketuneError
+from pocketune.reporting import run as run_module
 from pocketune.reporting.run import run_page
 
 from ..cli.conftest import run_command
@@ -43,6 +45,20 @@ def test_the_summary_says_what_was_trained_on_what_and_how_good_it_is(page, run)
     assert tiles["accuracy"].value == f"{record.best.value:.1%}"
     assert tiles["trained parameters"].value == f"{record.parameters:,}"
     assert tiles["training photos"].value == str(3 * (EACH - 2))
+
+
+def test_it_says_what_it_draws(run, monkeypatch):
+    told = []
+
+    @contextmanager
+    def staged():
+        yield lambda what, share: told.append((what, share))
+
+    monkeypatch.setattr(run_module, "staged", staged)
+    run_page(run, None)
+    assert [what.split()[0] for what, _ in told] == ["drawing"] * 3
+    shares = [share for _, share in told]
+    assert shares == sorted(shares) and shares[0] >= 0 and shares[-1] < 1
 
 
 def test_a_run_without_steps_and_validation_photos_shows_its_estimate(run, tmp_path):

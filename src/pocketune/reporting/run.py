@@ -24,6 +24,7 @@ from pocketune.reporting.evidence import Evidence, photo_sections
 from pocketune.reporting.memory import parts, step_memory
 from pocketune.reporting.metrics import Metrics
 from pocketune.reporting.page import Page, Section, Tile
+from pocketune.reporting.progress import busy, staged
 from pocketune.reporting.words import (
     below_budget,
     chance,
@@ -38,7 +39,7 @@ from pocketune.reporting.words import (
 from pocketune.tasks import task_named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pocketune.arrays import StrPath
     from pocketune.kit.kit import Kit
@@ -60,26 +61,42 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
     record, model = RunRecord.read(folder), Model.open(folder)
     missing, evidence = "", None
     try:
-        evidence = Evidence.gather(model, run_photos(model, photos))
+        with busy("finding the photos"):  # each mask is read
+            splits = run_photos(model, photos)
+        evidence = Evidence.gather(model, splits)
     except PocketuneError as error:
         if photos is not None:
             raise
         missing = f"The parts of this report that show photos are left out: {error}."
         _log.info("the parts of the report that show photos are left out: %s", error)
-    metrics = Metrics.read(run_file(folder, METRICS) or folder / METRICS)
+    with staged() as progress:
+        sections = tuple(_sections(record, model, evidence, folder, progress))
     return Page(
         title=f"{record.photos.name}: {len(record.classes)} {model.task.noun}",
         subtitle=f"{titled(record.network)}, method {configured(record.method)}",
         summary=(*_summary(record, model), *filter(None, [missing])),
         tiles=tuple(_tiles(record)),
-        sections=(
-            *([_training(record, metrics)] if record.steps else ()),
-            *(photo_sections(evidence) if evidence else ()),
-            *_memory_sections(record, model.kit),
-            _configuration(record, folder),
-        ),
+        sections=sections,
         version=pocketune.__version__,
     )
+
+
+def _sections(
+    record: RunRecord,
+    model: Model,
+    evidence: Evidence | None,
+    folder: Path,
+    progress: Callable[[str, float], None],
+) -> Iterator[Section]:
+    """The sections of a page, in order; most of the time goes into their charts."""
+    progress("drawing the curves", 0.0)
+    if record.steps:
+        yield _training(record, Metrics.read(run_file(folder, METRICS) or folder / METRICS))
+    progress("drawing what the photos show", 0.3)
+    yield from photo_sections(evidence) if evidence else ()
+    progress("drawing the memory", 0.7)
+    yield from _memory_sections(record, model.kit)
+    yield _configuration(record, folder)
 
 
 def _summary(record: RunRecord, model: Model) -> Iterator[str]:
