@@ -15,6 +15,9 @@ UNTIL = {"adaptation": 0.4, "measurement": 0.7, "forecasts": 0.8, "front": 0.9, 
 KIT = 8.0
 """Seconds of building the kit of the largest sub-network, beside those of a forecast, over those of
 its forecast: 7.6 around MobileNetV2 0.35 at 224 px, on one core."""
+LAST = 2.0
+"""What the last forecast of the search and measuring the finalists take, over the forecast of the
+largest sub-network."""
 FEWEST = 3.0
 """What the phases before the kit take at least, over the forecast of the largest sub-network."""
 
@@ -64,23 +67,20 @@ class Clock:
         """Estimated seconds of building the kit of a sub-network with these multiplications."""
         return self.forecast * (1 + KIT * macs / self.largest)
 
-    def keep_for_kit(self, seconds: float, smallest: Forecast, largest: Forecast) -> None:
+    def keep_for_kit(self, seconds: float, largest: Forecast, likely: float) -> None:
         """Keep the end of the time for a kit, which cannot be made faster.
-
-        The sub-network that will be chosen is taken to be halfway between both ends, in orders of
-        magnitude.
 
         Args:
             seconds: Those of the forecast of the largest sub-network, whose graphs are made like
                 those of a kit.
-            smallest: The forecast of the smallest sub-network.
-            largest: That of the largest.
+            largest: That forecast.
+            likely: Multiplications of the sub-network that will be chosen, as far as is known.
 
         Raises:
             PocketuneError: Too little is left before it.
         """
         self.forecast, self.largest = seconds, largest.macs
-        self.kept = self.kit_seconds(math.sqrt(smallest.macs * largest.macs)) + seconds
+        self.kept = self.kit_seconds(likely) + LAST * seconds
         needed = self.spent + self.kept + FEWEST * seconds
         if needed > self.end:
             minutes = math.ceil(needed / self.share / 60)

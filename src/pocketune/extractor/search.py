@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from pocketune.device.train.settings import TrainSettings
 from pocketune.extractor.adaptation import Adaptation
 from pocketune.extractor.choosing import Chooser, require_feasible
 from pocketune.extractor.clock import Clock
-from pocketune.extractor.costs import CostModel, Forecaster
+from pocketune.extractor.costs import CostModel, Forecaster, keeps
 from pocketune.extractor.division import divided
 from pocketune.extractor.evolution import GENERATIONS
 from pocketune.extractor.genome import Genes
@@ -305,7 +306,11 @@ class Search:
         largest = self.forecaster(config, cached=False)
         seconds = time.monotonic() - began
         smallest = self.forecast(self._config(self.genome.smallest))
-        self._clock.keep_for_kit(seconds, smallest, largest)
+        # Without limits the search prefers large sub-networks; with them, some between both ends.
+        likely = float(largest.macs)
+        if not keeps(largest, self.settings):
+            likely = math.sqrt(smallest.macs * largest.macs)
+        self._clock.keep_for_kit(seconds, largest, likely)
         kept, end = format_time(self._clock.kept), format_time(self._clock.end)
         self._shown.note(f"time  {kept} of {end} are kept for building the kit")
 
