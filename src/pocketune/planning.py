@@ -116,7 +116,7 @@ def plan(
         sources.append(drafts(context))
     journal.write(process=process, preparing=journal.plan.preparing or monotonic() - began)
     images = _images(asked, chosen)
-    made = Search(Evidence(Sources(sources), context.probe, journal, images)).run()
+    made = Search(Evidence(Sources(sources), context.probe, journal, images, decoding)).run()
     if journal.is_recalled:
         say(f"the plan in {folder} is complete: nothing was measured again")
     return made

@@ -182,9 +182,16 @@ def _refuse_photo(
     """Refuse a run that would fit if it were not for its photos."""
     if without.total > budget:
         return
-    header = decoding.header
     raise BudgetExceeded(
         f"the budget of {format_size(budget)} is {format_size(estimate.total - budget)} short: "
+        f"{heaviest_photo(decoding)}"
+    )
+
+
+def heaviest_photo(decoding: Decoding) -> str:
+    """The photo that takes most memory to decode, and what to do about it."""
+    header = decoding.header
+    return (
         f"decoding {shown(decoding.name)} ({header.format}, {header.width} x {header.height}) "
         f"takes about {format_size(decoding.most)}; save it smaller or as an ordinary JPEG, or "
         "remove it"
