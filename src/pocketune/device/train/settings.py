@@ -230,7 +230,7 @@ class TrainSettings:
     def __post_init__(self) -> None:
         check_options(self)
         if self.epochs is not None and self.steps is not None:
-            raise PocketuneError("give either epochs or steps, not both")
+            raise PocketuneError("epochs and steps must not be given together")
         if self.momentum is not None and self.optimizer != "sgd":
             raise PocketuneError(
                 f"momentum={self.momentum} has no effect with {self.optimizer}: leave it out, or "
