@@ -92,12 +92,11 @@ def _named(text: str, options: Iterable[OptionField]) -> str:
         shown, name = shown_name(each), rf"(?<![\w/.'-]){each.name}"
         value = r"=(?:'([^']*)'|([^\s,:;]+))"
         text = re.sub(name + value, partial(_typed, shown), text)
-        rest = (
-            r"(?![\w/.-])"
-            if "_" in each.name
-            else r"(?= (?:must|has no effect|needs|and \S+ must) )"
-        )
-        text = re.sub(name + rest, shown, text)
+        if "_" in each.name:
+            text = re.sub(rf"{name}(?![\w/.-])", shown, text)
+        else:
+            follows = r"(?= (?:must|has no effect|needs|and \S+ must) )"
+            text = re.sub(rf"(?:^|(?<=: )|(?<= and )){name}{follows}", shown, text)
     return text
 
 
