@@ -96,7 +96,7 @@ def _named(text: str, options: Iterable[OptionField]) -> str:
             text = re.sub(rf"{name}(?![\w/.-])", shown, text)
         else:
             follows = r"(?= (?:must|has no effect|needs|and \S+ must) )"
-            text = re.sub(rf"(?:^|(?<=: )|(?<= and )){name}{follows}", shown, text)
+            text = re.sub(rf"(?:^|(?<=[:;] )|(?<= and )){name}{follows}", shown, text)
     return text
 
 
