@@ -103,7 +103,7 @@ def plan(
     process = journal.plan.process or process_bytes(Path(photos), chosen)
     limits.check_process(process)
     drafts = _drafts(weights_dir, networks, methods, say)
-    if splits.train.labeled.dense and drafts is None and not kit_paths(_path(kits), bundled=False):
+    if splits.train.labeled.dense and drafts is None and not kit_paths(_path(kits)):
         raise PocketuneError(
             "a plan for masks chooses among networks by the pretrained weights of their backbones, "
             "or among kits, and there are none: name a folder of weights or kits, or a network to "

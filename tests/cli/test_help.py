@@ -75,7 +75,9 @@ def test_help_shows_the_defaults_of_the_library(run):
     text = " ".join(run("train", "--help").output.replace("│", " ").split())
     adam, sgd = RATES["adam"], RATES["sgd"]
     assert f"[default: {adam.main:g}, or {sgd.main:g} for sgd" in text
-    assert f"[default: lr if that is given, else {adam.head:g}, or {sgd.head:g} for sgd]" in text
+    assert f"[default: lr if that is given, else {adam.side:g}, or {sgd.side:g} for sgd]" in text
+    assert adam.head == sgd.head  # and is said once
+    assert f"[default: lr if that is given, else {adam.head:g}]" in text
 
 
 @pytest.mark.parametrize(

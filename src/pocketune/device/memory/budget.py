@@ -253,7 +253,7 @@ class _Run:
 
     def bundled_kits(self, slots: float) -> Iterator[str]:
         """The bundled kits with which the run would fit."""
-        for name in list_kits():
+        for name in list_kits(self.kit.manifest.task.name):
             if self.fits(slots, kit=Kit.open(name)):
                 yield f"the bundled kit {name}"
 
