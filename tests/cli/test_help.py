@@ -127,11 +127,21 @@ def test_what_is_unknown_names_the_nearest(run, arguments, said):
 def test_networks(run):
     result = run("networks")
     assert result.exit_code == 0
-    assert len(result.stdout.splitlines()) == len(pocketune.list_networks())
-    assert "mobilenet_v2            3.5 M parameters for 1,000 classes" in result.stdout
+    heading, *lines = result.stdout.splitlines()
+    assert heading.split() == [
+        "network",
+        "parameters",
+        "classes",
+        "license",
+        "of",
+        "the",
+        "weights",
+    ]
+    assert len(lines) == len(pocketune.list_networks())
+    assert max(map(len, lines)) <= 80
+    assert "mobilenet_v2            3.5 M      1,000 classes  BSD-3-Clause (torchvision)" in lines
     assert (
-        "lraspp                  3.2 M parameters for 21 classes of pixels, over mob"
-        in result.stdout
+        "lraspp                  3.2 M      21 classes of pixels, over mobilenet_v3_large" in lines
     )
 
 
