@@ -145,9 +145,16 @@ def test_networks(run):
     )
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+def test_methods_hold_the_width_of_the_terminal(run, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = run("methods").stdout.splitlines()
+    assert max(map(len, lines)) <= columns
+
+
 def test_methods(run):
     lines = run("methods").stdout.splitlines()
     names = [line.split()[0] for line in lines if not line.startswith(" ")]
     assert names == pocketune.list_methods()
     first = next(i for i, line in enumerate(lines) if line.startswith("blocks "))
-    assert lines[first + 1].split() == ["blocks=3"]
+    assert lines[first + 2].split() == ["blocks=3"]

@@ -42,6 +42,8 @@ REMEDIES = {
     "photos moved": "give their new location as PHOTOS, or to export and report with --photos",
     "save delta": "make one with: pocketune delta save {run} --out FILE",
     "delta file": "give a file that pocketune delta save has written",
+    "name photos": "give PHOTOS to evaluate, or --photos to export",
+    "measure norms": "name photos to measure them on with --photos",
     "new folder": "choose another folder with --out",
     "calibrate": "give more photos to calibrate it on with --photos, or export it with --float32 "
     "or, for ONNX, --fp16",

@@ -1,5 +1,8 @@
 """`pocketune networks` and `methods`."""
 
+import shutil
+import textwrap
+
 from pocketune.cli.command import command
 from pocketune.errors import author_half
 
@@ -37,7 +40,21 @@ def methods() -> None:
         from pocketune.methods import create_method, describe_method, list_methods, method_to_dict
 
     for name in list_methods():
-        print(f"{name:<11}{describe_method(name)}")
+        _print_wrapped(f"{name:<11}", describe_method(name))
         knobs = method_to_dict(create_method(name)).items()
         if options := "  ".join(f"{key}={value}" for key, value in knobs if key != "name"):
-            print(f"{'':<11}{options}")
+            _print_wrapped(" " * 11, options)
+
+
+def _print_wrapped(name: str, text: str) -> None:
+    """Print a text beside a name, in as many lines as the terminal's width asks for."""
+    width = shutil.get_terminal_size().columns
+    lines = textwrap.wrap(
+        text,
+        max(width, 2 * len(name)),
+        initial_indent=name,
+        subsequent_indent=" " * len(name),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    print("\n".join(lines))

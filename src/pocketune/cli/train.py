@@ -243,7 +243,7 @@ def _told(result: TrainResult) -> Iterator[str]:
             yield f"best at step {result.best_step}"
         elif result.steps:
             yield "none better than the start"
-        held_out = RunRecord.read(result.run).photos.validation
+        held_out = RunRecord.read(result.run).photos.scored
         yield f"{result.best} on {counted(held_out, 'validation photo')}"
     elif not result.best_step and result.estimate is not None:
         from pocketune.device.train.display import estimate_kind

@@ -99,7 +99,7 @@ def _summary(record: RunRecord, model: Model) -> Iterator[str]:
 
 
 def _quality(record: RunRecord) -> str:
-    best, held = record.best, record.photos.validation
+    best, held = record.best, record.photos.scored
     if best is None:
         return _without_validation(record)
     value = f"{best.name} is {best.value:{best.style}}"

@@ -199,14 +199,15 @@ class TrainSettings:
         "count either, except with none.",
         default=None,
         metavar="VALUES|none",
-        unset="255",
+        unset="255; to train a run further, as in its training",
     )
     class_names: str | None = _option(
         "Names of the values of masks: a text file with a line for each, or names separated by "
         "commas.",
         default=None,
         metavar="FILE|NAMES",
-        unset="classes.txt or labels.txt of the photos; else the values themselves",
+        unset="classes.txt or labels.txt of the photos, else the values themselves; to train "
+        "a run further, as in its training",
     )
     max_pixels: int | str | None = _option(
         "Leave out photos of more pixels, such as 12MP, except ordinary JPEGs and PNGs, which are "
