@@ -251,7 +251,8 @@ def test_decisions_by_the_data_are_refused() -> None:
 def test_a_shape_that_does_not_fit_is_reported() -> None:
     network = adapt(tiny(), BiasAndLast())
     network.pool = _Fails()
-    with pytest.raises(PocketuneError, match=r"TinyNetwork cannot be traced.*3, 16, 16"):
+    message = r"TinyNetwork cannot be traced.*3, 16, 16.* in its module 'pool': "
+    with pytest.raises(PocketuneError, match=message):
         step_of(network)
 
 
