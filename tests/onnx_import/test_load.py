@@ -12,7 +12,7 @@ from torch import nn
 from pocketune.accounting import account
 from pocketune.compiler import compile
 from pocketune.errors import PocketuneError
-from pocketune.methods import LastLayer, Method, MobileTL, TinyTL, adapt
+from pocketune.methods import FullFineTune, LastLayer, Method, MobileTL, TinyTL, adapt
 from pocketune.networks import Normalization, about, anatomy
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.onnx_import import load_onnx
@@ -305,6 +305,25 @@ class TestTransformers:
         x = torch.randn(2, 3, 8, 8)
         expected = x.softmax(3).mean((2, 3)) @ torch.ones(3, 2)
         torch.testing.assert_close(loaded(x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_layer_norm_of_old_opsets_can_be_trained_through(tmp_path: Path) -> None:
+    """It is a mean, a difference, a square and so on, between two layers."""
+    nodes = [
+        node("Conv", ["x", "k"], ["c0"]),
+        node("ReduceMean", ["c0"], ["m"], axes=[1]),
+        node("Sub", ["c0", "m"], ["c"]),
+        node("Pow", ["c", "two"], ["s"]),
+        node("ReduceMean", ["s"], ["v"], axes=[1]),
+        node("Sqrt", ["v"], ["r"]),
+        node("Div", ["c", "r"], ["d"]),
+        node("Sigmoid", ["d"], ["e"]),
+        *head("e"),
+    ]
+    kernel = torch.randn(3, 3, 1, 1, generator=torch.Generator().manual_seed(1)).numpy()
+    constants = {"k": kernel, "two": np.float32([2]), **HEAD}
+    file = written(tmp_path / "net.onnx", nodes, constants, opset=14)
+    compile(adapt(load_onnx(file, size=8), FullFineTune()), tmp_path / "kit", batch=2, size=8)
 
 
 def ints(*values: int) -> np.ndarray:

@@ -244,7 +244,9 @@ class _Calls(nn.Module):
 def test_decisions_by_the_data_are_refused() -> None:
     network = adapt(tiny(), BiasAndLast())
     network.pool = nn.Sequential(_Calls(lambda x: x if x.sum() > 0 else -x), network.pool)
-    with pytest.raises(PocketuneError, match=r"TinyNetwork.*values of a tensor"):
+    with pytest.raises(
+        PocketuneError, match=r"TinyNetwork.*values of a tensor in its module 'pool\.0',"
+    ):
         step_of(network)
 
 

@@ -179,8 +179,8 @@ def _trace(
                 f"{type(network).__name__} cannot be compiled: "
                 + (
                     count_of_batches(network)
-                    or "its forward pass decides by the values of a tensor, which a graph of fixed "
-                    "operators cannot"
+                    or f"its forward pass decides by the values of a tensor{_place(running)}, "
+                    "which a graph of fixed operators cannot"
                 )
             ) from error
         except (RuntimeError, NotImplementedError, ValueError) as error:
