@@ -15,6 +15,7 @@ def networks() -> None:
         from pocketune.weights import create_network
         from pocketune.weights.published import PUBLISHED
 
+    print(f"{'network':<22}parameters  {'classes':<13}  license of the weights")
     with torch.device("meta"):  # shapes only
         for dense in (False, True):
             for name in list_networks(dense=dense):
@@ -24,8 +25,9 @@ def networks() -> None:
                 over = f" of pixels, over {config.backbone}" if dense and config else ""
                 classes = f"{published_classes(name):,} classes{over}"
                 weights = PUBLISHED.get(name)
-                terms = f"; weights {weights.license} ({weights.source})" if weights else ""
-                print(f"{name:<22}{count / 1e6:5.1f} M parameters for {classes}{terms}")
+                terms = f"{weights.license} ({weights.source})" if weights else ""
+                line = f"{name:<22}{count / 1e6:5.1f} M      {classes:<13}  {terms}"
+                print(line.rstrip())
 
 
 @command()

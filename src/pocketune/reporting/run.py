@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pocketune.arrays import StrPath
+    from pocketune.data.decoding import Decoding
     from pocketune.kit.kit import Kit
 
 _log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
         sections=(
             *([_training(record, metrics)] if record.steps else ()),
             *(photo_sections(evidence) if evidence else ()),
-            *_memory_sections(record, model.kit),
+            *_memory_sections(record, model.kit, evidence.splits.decoding if evidence else None),
             _configuration(record, folder),
         ),
         version=pocketune.__version__,
@@ -164,14 +165,13 @@ def _budget(record: RunRecord) -> int | None:
     return None if budget is None else int(budget)
 
 
-def _memory_sections(record: RunRecord, kit: Kit) -> Iterator[Section]:
+def _memory_sections(record: RunRecord, kit: Kit, decoding: Decoding | None) -> Iterator[Section]:
     """Nothing was predicted for a run in a browser, whose process is not measured."""
     if record.predicted_memory is not None:
-        yield _memory(record, kit, record.predicted_memory)
+        yield _memory(record, kit, _estimate(record, kit, record.predicted_memory, decoding))
 
 
-def _memory(record: RunRecord, kit: Kit, predicted: int) -> Section:
-    estimate = _estimate(record, kit, predicted)
+def _memory(record: RunRecord, kit: Kit, estimate: MemoryEstimate) -> Section:
     budget, measured = _budget(record), record.peak_memory
     charts = [parts_chart(parts(estimate), measured, budget)]
     text: tuple[str, ...] = ()
@@ -186,7 +186,9 @@ def _memory(record: RunRecord, kit: Kit, predicted: int) -> Section:
     return Section(title="Memory", text=text, charts=tuple(charts))
 
 
-def _estimate(record: RunRecord, kit: Kit, predicted: int) -> MemoryEstimate:
+def _estimate(
+    record: RunRecord, kit: Kit, predicted: int, decoding: Decoding | None
+) -> MemoryEstimate:
     """The prediction of the run; what the process took before it is the rest of the total."""
     settings = TrainSettings.from_dict(record.settings)
 
@@ -198,6 +200,8 @@ def _estimate(record: RunRecord, kit: Kit, predicted: int) -> MemoryEstimate:
             slots=state_slots(settings.optimizer, settings.sgd_momentum),
             accumulate=settings.accumulate,
             refits=settings.head_start != "random",
+            photos=record.photos.training,
+            decoding=decoding,
         )
 
     return of(max(0, predicted - of(0).total))
