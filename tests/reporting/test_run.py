@@ -11,8 +11,10 @@ import pytest
 
 import pocketune
 from pocketune.device.train.record import RunRecord
-from pocketune.device.use.evaluate import evaluate
+from pocketune.device.use.evaluate import evaluate, run_photos
+from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
+from pocketune.kit.names import LAST
 from pocketune.reporting import run as run_module
 from pocketune.reporting.run import run_page
 
@@ -183,9 +185,39 @@ def test_other_photos_than_the_run_s_are_refused(run, tmp_path):
         run_page(run, other)
 
 
+def test_a_run_without_its_checkpoint_shows_photos_that_are_divided_as_in_the_run(run, tmp_path):
+    alone, photos = tmp_path / "run", tmp_path / "photos"
+    shutil.copytree(run, alone, ignore=shutil.ignore_patterns(LAST))
+    assert "give photos" in run_page(alone, None).summary[-1]
+    shutil.copytree(run.parent / "photos", photos)
+    with pytest.raises(PocketuneError, match=r"has 24 photos to train on and 0 .* had 18 and 6"):
+        run_page(alone, photos)
+    for name in CLASSES:
+        for place, photo in enumerate(sorted((photos / name).glob("*.png"))):
+            part = tmp_path / "divided" / ("val" if place < 2 else "train") / name
+            part.mkdir(parents=True, exist_ok=True)
+            photo.rename(part / photo.name)
+    mistakes = section(run_page(alone, tmp_path / "divided"), "Mistakes")
+    assert 0 < len(mistakes.photos) <= 6
+
+
 def test_without_the_author_half_the_step_is_left_out_with_a_sentence(run, device_half_alone):
     memory = section(run_page(run, None), "Memory")
     assert "left out" in memory.text[0] and len(memory.charts) == 1
+
+
+def test_large_photos_count_as_photos_and_not_as_python(run, monkeypatch):
+    before = dict(chart(run_page(run, None), "Memory by purpose").table.rows)
+    splits = run_photos(Model.open(run))
+    decoding = replace(splits.decoding, most=28_000_000)
+    monkeypatch.setattr(
+        "pocketune.reporting.run.run_photos", lambda *_: replace(splits, decoding=decoding)
+    )
+    after = dict(chart(run_page(run, None), "Memory by purpose").table.rows)
+    change = {name: float(after[name]) - float(before[name]) for name in before}
+    assert change["photos being decoded"] > 20
+    assert change["Python and libraries"] < -20
+    assert change["predicted peak"] == 0
 
 
 def test_what_is_not_a_run_is_refused(tmp_path):

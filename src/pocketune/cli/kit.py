@@ -104,7 +104,7 @@ class KitArgument:
     """The kit to look at."""
 
     kit: str | Path = argument(
-        "A kit: a folder, a .zip or the name of a bundled one, blocks or last; or a run folder.",
+        "A kit: a folder, a .zip or the name of a bundled one; or a run folder.",
         metavar="KIT",
     )
 

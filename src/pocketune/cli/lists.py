@@ -18,6 +18,7 @@ def networks() -> None:
         from pocketune.weights import create_network
         from pocketune.weights.published import PUBLISHED
 
+    print(f"{'network':<22}parameters  {'classes':<13}  license of the weights")
     with torch.device("meta"):  # shapes only
         for dense in (False, True):
             for name in list_networks(dense=dense):
@@ -27,9 +28,9 @@ def networks() -> None:
                 over = f" of pixels, over {config.backbone}" if dense and config else ""
                 classes = f"{published_classes(name):,} classes{over}"
                 weights = PUBLISHED.get(name)
-                terms = f"; weights {weights.license} ({weights.source})" if weights else ""
-                size = f"{count / 1e6:.1f}"
-                _print_wrapped(f"{name:<22}", f"{size:>5} M parameters for {classes}{terms}")
+                terms = f"{weights.license} ({weights.source})" if weights else ""
+                line = f"{name:<22}{count / 1e6:5.1f} M      {classes:<13}  {terms}"
+                print(line.rstrip())
 
 
 @command()

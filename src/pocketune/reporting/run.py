@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pocketune.arrays import StrPath
+    from pocketune.data.decoding import Decoding
     from pocketune.kit.kit import Kit
 
 _log = logging.getLogger(__name__)
@@ -95,7 +96,8 @@ def _sections(
     progress("drawing what the photos show", 0.3)
     yield from photo_sections(evidence) if evidence else ()
     progress("drawing the memory", 0.7)
-    yield from _memory_sections(record, model.kit)
+    decoding = evidence.splits.decoding if evidence else None
+    yield from _memory_sections(record, model.kit, decoding)
     yield _configuration(record, folder)
 
 
@@ -181,14 +183,13 @@ def _budget(record: RunRecord) -> int | None:
     return None if budget is None else int(budget)
 
 
-def _memory_sections(record: RunRecord, kit: Kit) -> Iterator[Section]:
+def _memory_sections(record: RunRecord, kit: Kit, decoding: Decoding | None) -> Iterator[Section]:
     """Nothing was predicted for a run in a browser, whose process is not measured."""
     if record.predicted_memory is not None:
-        yield _memory(record, kit, record.predicted_memory)
+        yield _memory(record, kit, _estimate(record, kit, record.predicted_memory, decoding))
 
 
-def _memory(record: RunRecord, kit: Kit, predicted: int) -> Section:
-    estimate = _estimate(record, kit, predicted)
+def _memory(record: RunRecord, kit: Kit, estimate: MemoryEstimate) -> Section:
     budget, measured = _budget(record), record.peak_memory
     charts = [parts_chart(parts(estimate), measured, budget)]
     text: tuple[str, ...] = ()
@@ -203,7 +204,9 @@ def _memory(record: RunRecord, kit: Kit, predicted: int) -> Section:
     return Section(title="Memory", text=text, charts=tuple(charts))
 
 
-def _estimate(record: RunRecord, kit: Kit, predicted: int) -> MemoryEstimate:
+def _estimate(
+    record: RunRecord, kit: Kit, predicted: int, decoding: Decoding | None
+) -> MemoryEstimate:
     """The prediction of the run; what the process took before it is the rest of the total."""
     settings = TrainSettings.from_dict(record.settings)
 
@@ -215,6 +218,8 @@ def _estimate(record: RunRecord, kit: Kit, predicted: int) -> MemoryEstimate:
             slots=state_slots(settings.optimizer, settings.sgd_momentum),
             accumulate=settings.accumulate,
             refits=settings.head_start != "random",
+            photos=record.photos.training,
+            decoding=decoding,
         )
 
     return of(max(0, predicted - of(0).total))

@@ -25,6 +25,7 @@ from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.masks import mask_options, masks_of
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.resuming import photos_path
+from pocketune.device.train.settings import TrainSettings
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
 from pocketune.errors import PocketuneError, Remedy, printable
@@ -232,23 +233,17 @@ def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
 
     Args:
         model: The model of a run.
-        moved: New location of the photos, if they have moved.
+        moved: New location of the photos, if they have moved. A run without a checkpoint, such as
+            one of the studio, needs it: photos that are divided as in the run.
 
     Raises:
         PocketuneError: The model is not a run, or its photos are gone or have changed.
     """
+    if moved is not None and model.kit.is_run and model.kit.find(LAST) is None:
+        return _divided_photos(model, Path(moved))
     checkpoint = _checkpoint(model)
     settings, place = checkpoint.settings, photos_path(checkpoint, moved)
-    splits = load_splits(
-        place,
-        val_fraction=settings.val_fraction,
-        seed=settings.seed,
-        classes=model.classes,
-        task=model.task,
-        masks=mask_options(settings),
-        size=model.manifest.size,
-        max_pixels=settings.pixels_limit,
-    )
+    splits = _load(place, model, settings, settings.val_fraction)
     if splits.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(
             f"the photos in {place} have changed since the run in {model.kit.path} started, so its "
@@ -256,3 +251,31 @@ def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
             "photos to evaluate"
         )
     return splits
+
+
+def _divided_photos(model: Model, place: Path) -> Splits:
+    """Photos whose own division has as many in each part as the record of the run."""
+    record = RunRecord.read(model.kit.path)
+    splits = _load(place, model, TrainSettings.from_dict(record.settings), val_fraction=0.0)
+    given = len(splits.train), len(splits.val)
+    own = record.photos.training, record.photos.validation
+    if given != own:
+        raise PocketuneError(
+            f"{place} has {given[0]:,} photos to train on and {given[1]:,} to validate, and the "
+            f"run in {model.kit.path} had {own[0]:,} and {own[1]:,}: give its own photos, divided "
+            "as in the run"
+        )
+    return splits
+
+
+def _load(place: Path, model: Model, settings: TrainSettings, val_fraction: float | None) -> Splits:
+    return load_splits(
+        place,
+        val_fraction=val_fraction,
+        seed=settings.seed,
+        classes=model.classes,
+        task=model.task,
+        masks=mask_options(settings),
+        size=model.manifest.size,
+        max_pixels=settings.pixels_limit,
+    )
