@@ -159,6 +159,8 @@ _UNARY: dict[Any, str] = {
     aten.sgn.default: "Sign",
     aten.sigmoid.default: "Sigmoid",
     aten.tanh.default: "Tanh",
+    aten.sin.default: "Sin",
+    aten.cos.default: "Cos",
 }
 
 
