@@ -80,6 +80,12 @@ class TestFolders:
         train, val = split(pairs(*names))
         assert [len(train), len(val)] == [8, 2]
 
+    def test_other_files_are_passed_over(self, pairs):
+        path = pairs("images/a.png masks/a.png")
+        for name in ("images/notes.txt", "masks/Thumbs.db"):
+            (path / name).write_bytes(b"no image")
+        assert split(path, val_fraction=0)[0] == [("images/a.png", "masks/a.png")]
+
     @pytest.mark.parametrize(
         ("names", "message"),
         [

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from pocketune.data.examples import Example, Examples
 from pocketune.data.layouts import PARTS, TestUse, in_use, wrapper
 from pocketune.data.masks import NAMES_FILES
+from pocketune.data.names import Names
+from pocketune.data.readable import read_headers
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, shown
 from pocketune.tasks.segmentation import Mask
@@ -33,7 +35,8 @@ def read_pairs(
 ) -> Examples | None:
     """The images that have a mask, with the masks as labels; None if there are no such folders.
 
-    In folders `images` and `masks`, each image needs a mask. In folders of VOC, the lists say
+    In folders `images` and `masks`, each image needs a mask; files without a partner that are no
+    images are passed over. In folders of VOC, the lists say
     which images are meant; without lists, all that have a mask are.
 
     Args:
@@ -48,7 +51,7 @@ def read_pairs(
     prefix = wrapper(names)
     images, masks = _in_folders(names, prefix, FOLDERS, where)
     if images and masks:
-        _check_partners(images, masks, where)
+        _check_partners(images, masks, where, source)
         return in_use(_divided(images, masks), test)
     images, masks = _in_folders(names, prefix, VOC_FOLDERS, where)
     if images and masks:
@@ -78,14 +81,16 @@ def _in_folders(
     return found
 
 
-def _check_partners(images: _Keyed, masks: _Keyed, where: str) -> None:
+def _check_partners(images: _Keyed, masks: _Keyed, where: str, source: Source) -> None:
     """Check that each image has a mask, and the reverse."""
     kinds = ((images, masks, "mask", "image"), (masks, images, "image", "mask"))
     for these, others, missing, own in kinds:
-        if alone := sorted(these.keys() - others.keys()):
+        names = Names(these[key] for key in sorted(these.keys() - others.keys()))
+        alone = names.take(read_headers(source, names)[0])
+        if len(alone):
             more = f", as {len(alone) - 1} more" * (len(alone) > 1)
             raise PocketuneError(
-                f"{shown(these[alone[0]])} in {where} has no {missing} of the same name{more}; add "
+                f"{shown(alone[0])} in {where} has no {missing} of the same name{more}; add "
                 f"the {missing} or remove the {own}"
             )
 
@@ -93,8 +98,8 @@ def _check_partners(images: _Keyed, masks: _Keyed, where: str) -> None:
 def _divided(images: _Keyed, masks: _Keyed) -> list[Example]:
     """The pairs, each in the part that the first folder of its path names."""
     return [
-        Example(name, Mask(masks[key]), PARTS.get(key.partition("/")[0].casefold()))
-        for key, name in sorted(images.items())
+        Example(images[key], Mask(masks[key]), PARTS.get(key.partition("/")[0].casefold()))
+        for key in sorted(images.keys() & masks.keys())
     ]
 
 
