@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench_memory import CLASSES, runs
+from memory_runs import CLASSES, runs
 from pocketune.kit.manifest import PACKED_WEIGHTS
 from report import table, write
 

@@ -21,141 +21,25 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
 from data import class_names, write_photos
+from memory_runs import CLASSES, METHODS, PARTS, Row, Run, runs
 from report import RESULTS, keep, kept, table, write
 
-CLASSES = 5
 TOLERANCE = 0.10, 8_000_000
 """A prediction is not too high within this share or so many bytes, whichever is more."""
-NETWORKS = {
-    "mcunet_5fps": (1.0,),
-    "mobilenet_v2": (0.35, 0.35, 0.5, 1.0),
-    "mobilenet_v3_small": (0.5, 1.0),
-    "mobilenet_v3_large": (0.35, 0.5, 1.0),
-    "proxylessnas_mobile": (0.3, 0.5),
-    "resnet18": (0.25, 0.5),
-    "resnet34": (0.25,),
-    "resnet50": (0.25,),
-}
-METHODS = ("last", "bias", "norm", "blocks", "mobiletl", "gradfilter", "tinytl", "full", "repnet")
-METHODS += ("signed",)
-WITHOUT_FROZEN = ("bias", "norm", "full", "tinytl", "repnet")
-BATCHES = 1, 2, 4, 8, 16, 32, 64
-SIZES = 64, 80, 96, 112, 128, 160, 192, 224
-COST = {"resnet18": 1.8, "resnet34": 3.6, "resnet50": 4.1, "mobilenet_v3_small": 0.1}
-SHARE = {"last": 0.5, "blocks": 1.2, "mobiletl": 1.2, "signed": 1.2, "gradfilter": 1.2, "repnet": 2}
-MOST = 2.5
-"""Kits that cost more are not drawn: a run takes seconds."""
-PARTS = {"fit": (1, 45), "held-out": (3, 102), "unseen": (78, 14)}
-"""Seed and number of kits."""
-
-
-class Row(NamedTuple):
-    """A network, what of it is trained, and on what."""
-
-    network: str
-    width: float
-    method: str
-    batch: int
-    size: int
-    bits: int = 32
-    backbone: str | None = None
-
-    @property
-    def name(self) -> str:
-        """Of its folder."""
-        return "_".join(map(str, self)).replace(", ", "-").replace(" ", "-")
-
-
-class Run(NamedTuple):
-    """A kit, the photos that it is trained on, and options of `pocketune train`."""
-
-    row: Row
-    photos: str
-    options: tuple[str, ...]
-
-    @property
-    def label(self) -> str:
-        """Its key in the results."""
-        return " ".join((self.row.name, self.photos, *self.options))
-
-
+TICKS = 50, 70, 100, 150, 200, 300
 STILL = "--lr", "1e-9", "--head-lr", "1e-9"
 """Rates at which random weights stay finite."""
-MASKS = [
-    Row("deeplabv3", 0.35, "last", 8, 256, 32, "mobilenet_v2"),
-    Row("deeplabv3", 0.35, "blocks", 4, 256, 32, "mobilenet_v2"),
-    Row("deeplabv3", 0.35, "mobiletl", 4, 176, 32, "mobilenet_v2"),
-    Row("deeplabv3", 0.35, "norm", 4, 176, 32, "mobilenet_v2"),
-    Row("deeplabv3", 0.35, "full", 4, 176, 32, "mobilenet_v2"),
-    Row("pspnet", 0.25, "bias", 4, 128, 32, "resnet18_v1c"),
-    Row("lraspp", 1.0, "blocks", 8, 224, 32, "mobilenet_v3_large"),
-    Row("deeplabv3", 0.35, "5 layers, filtered", 8, 240, 32, "mobilenet_v2"),
-]
-
-
-def drawn(seed: int, count: int) -> list[Row]:
-    """So many different kits."""
-    rng, rows = random.Random(seed), list[Row]()
-    while len(rows) < count:
-        network = rng.choice(list(NETWORKS))
-        width, method = rng.choice(NETWORKS[network]), rng.choice(METHODS)
-        if method == "repnet" and not network.startswith(("mobilenet_v2", "proxyless")):
-            continue
-        batch, size, bits = rng.choice(BATCHES), rng.choice(SIZES), rng.choice((32, 32, 8))
-        if method in WITHOUT_FROZEN:
-            bits = 32
-        row = Row(network, width, method, batch, size, bits)
-        if _cost(row) <= MOST and row not in rows:
-            rows.append(row)
-    return rows
-
-
-def _cost(row: Row) -> float:
-    """About how long building it and a step take."""
-    image = COST.get(row.network, 0.3) * max(row.width, 0.25) ** 2 * (row.size / 224) ** 2
-    return row.batch * image * SHARE.get(row.method, 3) + 0.5 * row.width
-
-
-def runs(part: str) -> Iterator[Run]:
-    """The runs of a part, two of each kit."""
-    if part == "masks":
-        for row in MASKS:
-            yield Run(row, "masks", ("--optimizer", "adam", "--epochs", "1"))
-        return
-    seed, count = PARTS[part]
-    rng = random.Random(seed + 1000)
-    for row in drawn(seed, count):
-        for _ in range(2):
-            yield _run(row, rng)
-
-
-def _run(row: Row, rng: random.Random) -> Run:
-    photos = rng.choice(("small", "camera", "camera", "large", "png"))
-    optimizer = rng.choice(("adam", "adam", "sgd", "sgd without momentum"))
-    options = ["--optimizer", optimizer[:4].strip()]
-    if optimizer != "adam":
-        options += ["--momentum", ".9" if optimizer == "sgd" else "0"]
-    if row.method in ("last", "tinytl", "bias") and row.batch <= 8 and rng.random() < 0.3:
-        options += ["--accumulate", rng.choice(("2", "4"))]
-    if row.method not in WITHOUT_FROZEN:
-        options += ["--cache", rng.choice(("off", "disk", "memory"))]
-    if rng.random() < 0.3:
-        options += ["--head-start", "random"]
-    options += ["--epochs", rng.choice(("1", "2"))] if row.batch > 4 else ["--steps", "12"]
-    if row.method == "last" and photos in ("small", "png") and row not in drawn(*PARTS["fit"]):
-        photos = "many"
-    return Run(row, photos, tuple(options))
 
 
 def draw_photos(folder: Path) -> None:
@@ -280,6 +164,11 @@ def is_high(result: dict[str, int]) -> bool:
     return result["predicted"] - result["peak"] > max(share * result["peak"], least)
 
 
+def is_good(result: dict[str, int]) -> bool:
+    """Whether a prediction is an upper bound that is not too far above."""
+    return result["peak"] <= result["predicted"] and not is_high(result)
+
+
 def publish(part: str, results: dict[str, dict[str, int]]) -> None:
     """Write the finished runs as a table and as a picture."""
     name = "memory_" + part.replace("-", "_")
@@ -311,57 +200,33 @@ def publish(part: str, results: dict[str, dict[str, int]]) -> None:
         f"{errors.max():.1f} MB at most."
     )
     picture = RESULTS / f"{name}.svg"
-    picture.write_text(scatter(list(results.values())))
+    matplotlib.rcParams.update({"svg.hashsalt": "pocketune", "svg.fonttype": "none"})
+    scatter(list(results.values())).savefig(picture, metadata={"Date": None})
     link = f"![Predicted over measured peaks]({picture.name})"
     title = f"Memory of training from a kit, predicted and measured: {part}"
     write(name, title, f"{note}\n\n{link}\n\n{table(header, rows)}")
 
 
-def scatter(rows: list[dict[str, int]]) -> str:
-    """Predicted over measured peaks as SVG, with the bounds of a good prediction."""
-    side, edge = 480, 50
-    low = 0.95 * min(row["peak"] for row in rows)
-    high = 1.05 * max(max(row["peak"], row["predicted"]) for row in rows)
-
-    def place(measured: float, predicted: float) -> tuple[float, float]:
-        x, y = ((each - low) / (high - low) for each in (measured, predicted))
-        return edge + (side - edge) * x, (side - edge) * (1 - y)
-
-    def line(bound: Any, color: str) -> str:
-        peaks = np.linspace(low, high, 50)
-        points = " ".join("{:.1f},{:.1f}".format(*place(peak, bound(peak))) for peak in peaks)
-        return f'<polyline points="{points}" fill="none" stroke="{color}"/>'
-
-    parts = [line(lambda peak: peak, "#444"), line(_bound, "#aaa")]
-    for row in rows:
-        x, y = place(row["peak"], row["predicted"])
-        good = row["peak"] <= row["predicted"] and not is_high(row)
-        color = "#2a7" if good else "#c33"
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{color}" opacity="0.7"/>')
-    for size in range(50_000_000, int(high), 25_000_000):
-        if size < low:
-            continue
-        x, y = place(size, size)
-        parts.append(
-            f'<text x="{x:.0f}" y="{side - 30}" text-anchor="middle">{size // 10**6}</text>'
-        )
-        parts.append(
-            f'<text x="{edge - 6}" y="{y + 4:.0f}" text-anchor="end">{size // 10**6}</text>'
-        )
-    middle = (side + edge) // 2
-    parts.append(f'<text x="{middle}" y="{side - 8}" text-anchor="middle">measured MB</text>')
-    parts.append('<text x="4" y="14">predicted MB</text>')
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{side + 10}" height="{side}" '
-    box = f'<rect width="{side + 10}" height="{side}" fill="white"/>'
-    clip = f'<clipPath id="c"><rect x="{edge}" width="{side}" height="{side - edge}"/></clipPath>'
-    lines, others = "".join(parts[:2]), "\n".join(parts[2:])
-    style = 'font-family="sans-serif" font-size="12">'
-    return f'{head}{style}\n{box}{clip}<g clip-path="url(#c)">{lines}</g>\n{others}\n</svg>\n'
-
-
-def _bound(peak: float) -> float:
+def scatter(rows: list[dict[str, int]]) -> Figure:
+    """Predicted over measured peaks, with the bounds of a good prediction."""
+    figure = Figure(figsize=(5, 5), layout="constrained")
+    axes = figure.subplots()
     share, least = TOLERANCE
-    return peak + max(share * peak, least)
+    for good, color in ((True, "#2a9d8f"), (False, "#e76f51")):
+        chosen = [row for row in rows if is_good(row) is good]
+        measured, predicted = ([row[key] / 1e6 for row in chosen] for key in ("peak", "predicted"))
+        axes.plot(measured, predicted, "o", color=color, markersize=3, alpha=0.7)
+    peaks = np.sort([row["peak"] / 1e6 for row in rows])
+    axes.plot(peaks, peaks, color="#444444", linewidth=1)
+    axes.plot(peaks, peaks + np.maximum(share * peaks, least / 1e6), color="#aaaaaa", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(TICKS, labels=list(map(str, TICKS)))
+        axis.set_ticks([], minor=True)
+    axes.set_xlabel("measured MB", fontsize=9)
+    axes.set_ylabel("predicted MB", fontsize=9)
+    return figure
 
 
 def main() -> None:

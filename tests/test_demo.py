@@ -12,7 +12,7 @@ from pocketune.data import load_splits
 from pocketune.demo import compare, unpack_digits
 from pocketune.demo.digits import NAMES
 from pocketune.errors import PocketuneError
-from pocketune.kit.bundled import bundled_kit, list_kits
+from pocketune.kit.bundled import bundled_kit, default_kit, list_kits
 from pocketune.kit.kit import Kit
 
 
@@ -61,15 +61,25 @@ def test_the_contenders_kits_come_with_the_package(contender):
 
 
 def test_every_bundled_kit_opens():
-    assert list_kits() == ("blocks", "last")
+    assert list_kits() == ("attributes", "blocks", "last")
+    assert {path.stem for path in bundled_kit("last").parent.glob("*.zip")} == set(list_kits())
     for name in list_kits():
         kit = Kit.open(name)
         assert kit.path == bundled_kit(name)
+        assert name in list_kits(kit.manifest.task.name)
         assert kit.state().keys() == kit.manifest.shapes(10).keys()
 
 
+def test_the_default_kit_is_for_the_photos():
+    assert [default_kit(task) for task in ("classification", "attributes")] == [
+        "blocks",
+        "attributes",
+    ]
+    assert default_kit("segmentation") == "blocks"  # which says what masks need
+
+
 def test_a_kit_that_is_not_there_is_named():
-    with pytest.raises(PocketuneError, match=r"no kit called 'all' .* blocks, last"):
+    with pytest.raises(PocketuneError, match=r"no kit called 'all' .* attributes, blocks, last"):
         bundled_kit("all")
 
 

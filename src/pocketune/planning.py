@@ -15,7 +15,7 @@ import pocketune
 from pocketune.data import Splits, load_splits
 from pocketune.device.machine import Machine
 from pocketune.device.train.folder import first_run, plan_folder
-from pocketune.device.train.photos import mask_options
+from pocketune.device.train.masks import mask_options
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError, author_half
 from pocketune.options import takes_options, with_options
@@ -103,7 +103,7 @@ def plan(
     process = journal.plan.process or process_bytes(Path(photos), chosen)
     limits.check_process(process)
     drafts = _drafts(weights_dir, networks, methods, say)
-    if splits.train.labeled.dense and drafts is None and not kit_paths(_path(kits), bundled=False):
+    if splits.train.labeled.dense and drafts is None and not kit_paths(_path(kits)):
         raise PocketuneError(
             "a plan for masks chooses among networks by the pretrained weights of their backbones, "
             "or among kits, and there are none: name a folder of weights or kits, or a network to "
@@ -116,7 +116,7 @@ def plan(
         sources.append(drafts(context))
     journal.write(process=process, preparing=journal.plan.preparing or monotonic() - began)
     images = _images(asked, chosen)
-    made = Search(Evidence(Sources(sources), context.probe, journal, images)).run()
+    made = Search(Evidence(Sources(sources), context.probe, journal, images, decoding)).run()
     if journal.is_recalled:
         say(f"the plan in {folder} is complete: nothing was measured again")
     return made

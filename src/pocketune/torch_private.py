@@ -138,6 +138,20 @@ def changes_first(operator: Any) -> bool:
     return alias is not None and bool(alias.is_write)
 
 
+@cache
+def out_of_place(operator: Any) -> Any | None:
+    """The operator that returns as a new tensor what `operator` writes into its first argument.
+
+    None if it does not write there, if it changes the shape, or if no other one computes the same.
+    """
+    if not changes_first(operator) or torch.Tag.inplace_view in operator.tags:
+        return None
+    name, overload = operator._schema.name.split("::")[1], operator._overloadname
+    packet = getattr(getattr(torch.ops, operator.namespace), name.removesuffix("_"), None)
+    plain = getattr(packet, overload, None)
+    return None if plain is operator else plain
+
+
 # ---- autograd and function transforms
 
 

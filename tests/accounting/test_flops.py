@@ -75,6 +75,7 @@ MAP = torch.zeros(1, 1, 4, 5)
         (aten.reflection_pad2d.default, (MAP, [1, 1, 1, 1]), 0),
         (aten.reflection_pad2d_backward.default, (torch.zeros(1, 1, 6, 7), MAP, [1] * 4), 42),
         (aten.replication_pad2d_backward.default, (torch.zeros(1, 1, 6, 7), MAP, [1] * 4), 42),
+        (aten.unfold_backward.default, (torch.zeros(1, 3, 5, 2), [1, 4, 5], 1, 2, 1), 30),
         (aten.softshrink_backward.default, (torch.zeros(4, 5), torch.zeros(4, 5), 0.5), 20),
     ],
 )

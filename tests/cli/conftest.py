@@ -41,7 +41,7 @@ def bundled(kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bundled kits, with small ones in their place; in this process alone."""
     folder = tmp_path / "bundled"
     folder.mkdir()
-    for name in ("blocks", "last"):
+    for name in kits.list_kits():
         (folder / f"{name}.zip").write_bytes(kit.read_bytes())
     monkeypatch.setattr(kits, "_FOLDER", folder)
 

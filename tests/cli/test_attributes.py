@@ -62,12 +62,20 @@ def test_export_and_show(run: Run, place: Path) -> None:
     assert "attributes   3: smiles, bald, young" in run("kit", "show", place / "kit").stdout
 
 
-def test_the_bundled_kit_is_for_classes(run: Run, place: Path) -> None:
-    done = run("train", place / "table.csv")
+def test_the_bundled_kit_for_attributes_is_trained(run: Run, place: Path, tmp_path: Path) -> None:
+    done = run("train", place / "table.csv", "--out", tmp_path / "run", "--epochs", 0)
+    assert done.exit_code == 0, done.output
+    assert "this was the bundled kit 'attributes'; choose another with --kit" in done.stderr
+    told = json.loads(run("predict", tmp_path / "run", place / "0.png", "--json").stdout)
+    assert {each["attribute"] for each in told["attributes"]} == set(NAMES)
+
+
+def test_a_bundled_kit_for_classes_refuses_attributes(run: Run, place: Path) -> None:
+    done = run("train", place / "table.csv", "--kit", "blocks")
     assert done.exit_code == 1
     (line,) = done.stderr.splitlines()
     assert "needs the columns file and label" in line
-    assert "the bundled kits are for classes: build a kit for them with pocketune train" in line
+    assert line.endswith("train a kit for them, such as the bundled attributes")
 
 
 def test_a_balance_is_for_classes(run: Run, place: Path) -> None:

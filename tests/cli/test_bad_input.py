@@ -300,7 +300,7 @@ def test_kit(case: str, run: Run, tmp_path: Path, photos: Path) -> None:
         (["--budget", "1MB"], "the budget of 1.0 MB is smaller than the "),
         (["--budget", "much"], "'much' is not a size: write for example 96MB"),
         (["--lr", "0"], "lr must be above 0"),
-        (["--epochs", "1", "--steps", "1"], "give either epochs or steps, not both"),
+        (["--epochs", "1", "--steps", "1"], "--epochs and --steps must not be given together"),
         (["--val-fraction", "20"], "error: --val-fraction must be"),
         (
             ["--lr", "1e30", "--optimizer", "sgd", "--epochs", "5"],

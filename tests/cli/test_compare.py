@@ -32,8 +32,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
     return ask
 
 
-def test_the_bundled_kits_are_compared_by_default(asked: Any) -> None:
-    grid, out, options = asked("photos/")
+def test_the_bundled_kits_are_compared_by_default(asked: Any, tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos", each=2)
+    grid, out, options = asked(str(tmp_path / "photos"))
     assert sorted(kit.kit for kit in grid.kits) == ["blocks", "last"]
     assert (grid.seeds, grid.settings, grid.networks, grid.methods) == ((0,), {}, (), ())
     assert out == Path("compare")
@@ -84,4 +85,4 @@ def test_an_option_that_no_method_has(asked: Any) -> None:
 
 def test_a_rate_that_is_no_number(asked: Any) -> None:
     with pytest.raises(click.BadParameter, match="'fast' is not a number"):
-        asked("photos/", "--rate", "fast")
+        asked("photos/", "--kit", "last", "--rate", "fast")

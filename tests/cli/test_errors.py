@@ -66,6 +66,8 @@ class Options:
         ("only_half=True has no effect", "--only-half has no effect"),
         ("/tmp/val_fraction is on top of a window", "/tmp/val_fraction is on top of a window"),
         ("the class 'top=0' has no photo", "the class 'top=0' has no photo"),
+        ("photos, top: a top needs a window", "photos, top: a top needs a window"),
+        ("photos: top and window must differ", "photos: --top and --window must differ"),
         ("top=1/a is missing: set top=0", "top=1/a is missing: set --top 0"),
     ],
 )

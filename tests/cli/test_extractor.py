@@ -55,7 +55,7 @@ def test_it_prints_what_was_chosen(run: Run, given: dict[str, Any]) -> None:
     assert "65.0% on the held-out photos (60.0% predicted), 70 MB" in result.output
     assert "built kit" in result.output
     assert given["settings"].budget == "96MB"
-    assert given["settings"].seconds == 3600
+    assert 0 < given["settings"].seconds <= 3600  # without the import of PyTorch
     assert (given["out"], given["method"].kernel) == (Path("kit"), 3)
 
 

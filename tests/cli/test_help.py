@@ -75,7 +75,9 @@ def test_help_shows_the_defaults_of_the_library(run):
     text = " ".join(run("train", "--help").output.replace("│", " ").split())
     adam, sgd = RATES["adam"], RATES["sgd"]
     assert f"[default: {adam.main:g}, or {sgd.main:g} for sgd" in text
-    assert f"[default: lr if that is given, else {adam.head:g}, or {sgd.head:g} for sgd]" in text
+    assert f"[default: lr if that is given, else {adam.side:g}, or {sgd.side:g} for sgd]" in text
+    assert adam.head == sgd.head  # and is said once
+    assert f"[default: lr if that is given, else {adam.head:g}]" in text
 
 
 @pytest.mark.parametrize(
@@ -125,12 +127,29 @@ def test_what_is_unknown_names_the_nearest(run, arguments, said):
 def test_networks(run):
     result = run("networks")
     assert result.exit_code == 0
-    assert len(result.stdout.splitlines()) == len(pocketune.list_networks())
-    assert "mobilenet_v2            3.5 M parameters for 1,000 classes" in result.stdout
+    heading, *lines = result.stdout.splitlines()
+    assert heading.split() == [
+        "network",
+        "parameters",
+        "classes",
+        "license",
+        "of",
+        "the",
+        "weights",
+    ]
+    assert len(lines) == len(pocketune.list_networks())
+    assert max(map(len, lines)) <= 80
+    assert "mobilenet_v2            3.5 M      1,000 classes  BSD-3-Clause (torchvision)" in lines
     assert (
-        "lraspp                  3.2 M parameters for 21 classes of pixels, over mob"
-        in result.stdout
+        "lraspp                  3.2 M      21 classes of pixels, over mobilenet_v3_large" in lines
     )
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_methods_hold_the_width_of_the_terminal(run, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = run("methods").stdout.splitlines()
+    assert max(map(len, lines)) <= columns
 
 
 def test_methods(run):
@@ -138,4 +157,4 @@ def test_methods(run):
     names = [line.split()[0] for line in lines if not line.startswith(" ")]
     assert names == pocketune.list_methods()
     first = next(i for i, line in enumerate(lines) if line.startswith("blocks "))
-    assert lines[first + 1].split() == ["blocks=3"]
+    assert lines[first + 2].split() == ["blocks=3"]

@@ -83,6 +83,7 @@ def test_refusals(run, options, said):
 def test_plot_without_matplotlib(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr("pocketune.accounting.account", None)  # nothing is computed before
     result = run(*SMALL, "--method", "last", "--plot", "step.svg")
     assert result.exit_code == 1
     assert 'pip install "pocketune[plot]"' in result.stderr

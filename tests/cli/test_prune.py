@@ -1,12 +1,16 @@
 """`pocketune prune` and the use of its file."""
 
+import json
 from pathlib import Path
 
 import pytest
+from safetensors.torch import save_file
 
 from pocketune.kit import Kit
 from pocketune.networks import about
 from pocketune.weights import create_network, load_network, save_network
+
+from ..weights.formats.test_folded import FACTS, fold
 
 MCUNET = ["mcunet_5fps", "--size", 64]
 
@@ -44,6 +48,19 @@ def test_options_of_the_method_count(run):
         assert result.exit_code == 0, result.output
         peaks.append(result.stdout.partition("peak for one image ")[2].partition(" bytes")[0])
     assert peaks[0] != peaks[1]
+
+
+def test_norms_that_were_folded_away_need_photos(run):
+    folded = fold(create_network("mobilenet_v2", width=0.1, feature_fusion=False))
+    save_file(folded, "tiny.safetensors")
+    Path("tiny.arch.json").write_text(json.dumps(FACTS))
+    result = run(
+        *("prune", "mobilenet_v2", "--width", 0.1, "--weights", "tiny.safetensors"),
+        *("--padding", "symmetric", "--importance", "weight", "--out", "small.safetensors"),
+    )
+    assert result.exit_code == 1
+    told = "were folded away; name photos to measure them on with --photos"
+    assert told in result.stderr
 
 
 @pytest.mark.parametrize(

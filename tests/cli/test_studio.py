@@ -29,9 +29,9 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_export_writes_the_page_and_the_kits(run: Run, page: Path, kit: Path) -> None:
     result = run("studio", "--export", "site", "--kit", kit, "--kit", "last")
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("wrote site (5 files, ")
+    assert result.stdout.startswith("wrote site (6 files, ")
     listing = json.loads(Path("site/site.json").read_text())
-    assert [each["name"] for each in listing["kits"]] == ["blocks", "last", "tiny"]
+    assert [each["name"] for each in listing["kits"]] == ["attributes", "blocks", "last", "tiny"]
     assert all(Path("site", each["path"]).is_file() for each in listing["kits"])
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import pocketune.device.train as training
 from pocketune.cli import author
+from pocketune.data import load_splits
 from pocketune.device.train import TrainResult
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.folder import first_run, next_run
@@ -43,6 +44,17 @@ def test_says_how_it_went_and_how_to_go_on(run, photos, kit):
     run_folder = Path("runs") / "photos"
     assert told[6] == f"saved in {run_folder}"
     assert result.stderr == f"try: pocketune predict {run_folder} PHOTO\n"
+
+
+@pytest.mark.parametrize("cache", ["off", "memory"])
+def test_counts_the_validation_photos_that_it_could_decode(run, photos, kit, tmp_path, cache):
+    own = tmp_path / "own"
+    shutil.copytree(photos, own)
+    damaged = own / load_splits(own, seed=0).val.names[0]
+    damaged.write_bytes(damaged.read_bytes()[:60])
+    result = run("train", own, "--kit", kit, "--epochs", 2, "--cache", cache, "--out", "run")
+    assert " on 5 validation photos\n1 file skipped:" in result.stdout
+    assert " of 5 photos" in run("evaluate", "run").stdout
 
 
 def test_every_option_reaches_the_run(run, photos, kit):
@@ -265,7 +277,7 @@ class TestNetwork:
     def test_its_options_are_those_given(self, run, photos, kit, monkeypatch):
         asked = []
 
-        def build(*command):
+        def build(*command, **_):
             asked.extend(map(str, command))
             Kit.open(kit).copy_to(command[command.index("--out") + 1])
             return 0, ""
@@ -296,7 +308,7 @@ class TestNetwork:
 
     @pytest.mark.parametrize(("code", "expected"), [(1, 1), (2, 2), (130, 130), (-9, 1)])
     def test_its_failure_is_ours(self, run, photos, monkeypatch, code, expected):
-        monkeypatch.setattr(author, "run_command", lambda *_: (code, ""))
+        monkeypatch.setattr(author, "run_command", lambda *_, **__: (code, ""))
         result = run("train", photos, "--network", "resnet18", "--out", "deep/run")
         assert result.exit_code == expected
         assert not Path("deep").exists()  # neither the scratch folder nor the one above it

@@ -234,7 +234,7 @@ def test_evaluate_refuses(run, trained, arguments, said):
 def test_a_kit_has_no_photos_of_its_own(run, kit):
     result = run("evaluate", kit)
     assert result.exit_code == 1
-    assert "give photos" in result.stderr
+    assert "give PHOTOS to evaluate, or --photos to export" in result.stderr
 
 
 def test_export(run, trained):
@@ -270,7 +270,7 @@ def test_export_in_fewer_bits(run, kit, photos):
         (["--tflite", "--fp16"], "--tflite is not possible with --fp16"),
         (["--tflite", "--output", "classes"], "--tflite: leave out --tflite"),
         (["--int8", "--output", "classes"], "--int8: leave out --int8"),
-        (["--int8"], "is not a run: give photos"),
+        (["--int8"], "is not a run; give PHOTOS to evaluate, or --photos to export"),
         (["--tflite", "--out", "model.onnx"], "is that of an ONNX file: leave out --tflite"),
         (["--fp16", "--out", "model.tflite"], "--tflite is not possible with --fp16"),
     ],
@@ -295,7 +295,10 @@ def test_export_for_tensorflow_lite(run, kit, photos):
     run("export", kit, "--float32", "--out", "named.tflite")
     assert Path("named.tflite").read_bytes() == Path("whole.tflite").read_bytes()
     refused = run("export", kit, "--tflite")
-    assert refused.exit_code == 1 and "is not a run: give photos" in refused.stderr
+    assert (
+        refused.exit_code == 1
+        and "is not a run; give PHOTOS to evaluate, or --photos to export" in refused.stderr
+    )
 
 
 def test_kit_show(run, kit):

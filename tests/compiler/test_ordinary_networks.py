@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -165,6 +166,65 @@ def test_activations_that_ours_do_not_have(tmp_path: Path) -> None:
         network.set_submodule(path, activation())
     assert len(places) > len(ACTIVATIONS)
     check(network, FullFineTune(), tmp_path)
+
+
+class EfficientChannelAttention(nn.Module):
+    """A scale for each channel, from a convolution along the channels."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(1, 1, 3, bias=False, **options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.conv(x.mean((2, 3))[:, None])[:, 0].sigmoid()
+        return x * scale[:, :, None, None]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"padding": 1},
+        {"padding": "same", "dilation": 2},
+        {"padding": 1, "padding_mode": "circular"},
+    ],
+    ids=str,
+)
+def test_convolutions_of_one_dimension(options: dict[str, Any], tmp_path: Path) -> None:
+    network = tiny()
+    network.pool = nn.Sequential(EfficientChannelAttention(**options), network.pool)
+    check(network, FullFineTune(), tmp_path)
+
+
+class Windows(nn.Module):
+    """The largest value of each window; the windows overlap."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.unfold(2, 3, 1).unfold(3, 2, 2).amax((-2, -1))
+
+
+def test_windows_that_overlap(tmp_path: Path) -> None:
+    network = tiny()
+    network.pool = nn.Sequential(Windows(), network.pool)
+    check(network, FullFineTune(), tmp_path)
+
+
+class ThreeDimensions(nn.Module):
+    """A convolution along the channels as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv3d(1, 1, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x[:, None])[:, 0]
+        return y
+
+
+def test_the_module_of_an_operator_that_a_kit_does_not_have_is_named(tmp_path: Path) -> None:
+    network = tiny()
+    network.pool = nn.Sequential(ThreeDimensions(), network.pool)
+    with pytest.raises(PocketuneError, match=r"module 'pool\.0\.conv': only convolutions of"):
+        compile(adapt(network, FullFineTune()), tmp_path / "kit", batch=BATCH, size=SIZE)
 
 
 @pytest.mark.parametrize("method", [FullFineTune(), LastLayer()], ids=str)

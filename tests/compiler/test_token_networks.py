@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from pocketune.accounting import account
 from pocketune.compiler import Calibration, compile
 from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.errors import PocketuneError
 from pocketune.methods import (
     BiasAndLast,
     FewBitBackward,
@@ -21,6 +23,7 @@ from pocketune.methods import (
     LowRankBackward,
     Method,
     NormAndLast,
+    TopBlocks,
     adapt,
 )
 
@@ -46,6 +49,17 @@ def test_a_frozen_transformer_in_integers(tmp_path: Path) -> None:
     kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE, calibration=calibration)
     assert kit.manifest.quantization is not None
     assert kit.manifest.quantization.activations == 8
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_dropout_in_a_frozen_block_without_convolutions_is_refused(
+    place: int, tmp_path: Path
+) -> None:
+    network = adapt(transformer(), TopBlocks(blocks=1))
+    network.blocks[0].mlp.insert(place, nn.Dropout(0.5))
+    with pytest.raises(PocketuneError, match=rf"dropout in a frozen .*blocks\.0\.mlp\.{place};"):
+        compile(network, tmp_path / "kit", batch=BATCH, size=SIZE)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("method", [BiasAndLast(), FullFineTune()], ids=lambda m: m.name)

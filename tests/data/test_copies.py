@@ -22,7 +22,8 @@ def test_copies_with_other_labels_and_among_the_validation_photos(tree, pack) ->
     folder = tree({"train/a/1.png": 1, "train/b/2.png": 2, "val/a/1.png": 1, "val/a/2.png": 2})
     told = (
         "copies  2 photos are copies of others, such as val/a/1.png of train/a/1.png; 1 photo with "
-        "different labels; 2 of them validate what is trained, so that scores are too good"
+        "different labels; 2 validation photos equal to a training photo, so that scores are too "
+        "good"
     )
     for path in (folder, pack(folder)):
         assert describe_copies(load_splits(path)) == told

@@ -18,10 +18,13 @@ from safetensors.torch import load_file
 
 from pocketune.device.train.progress import PhotosReport, Silent
 from pocketune.errors import PocketuneError
-from pocketune.extractor import Record, adapt_extractor, adapting, choosing, predictor
+from pocketune.extractor import Record, adapt_extractor, adaptation, adapting, choosing, predictor
+from pocketune.extractor import clock as clock_module
 from pocketune.extractor import search as search_module
+from pocketune.extractor.clock import KIT
 from pocketune.extractor.costs import Forecaster
-from pocketune.extractor.record import ADAPTED, CHOSEN, FRONT, RECORD, Forecast
+from pocketune.extractor.record import ADAPTED, CHOSEN, FRONT, RECORD, Finalist, Forecast
+from pocketune.extractor.search import FEWEST_PAIRS
 from pocketune.extractor.shapes import Tables
 from pocketune.extractor.spaces import genes_of, genome_of
 from pocketune.kit.kit import Kit
@@ -52,7 +55,7 @@ class Kill(Silent):
             raise KeyboardInterrupt
 
 
-def forecast(self: Forecaster, config: SubnetConfig) -> Forecast:
+def forecast(self: Forecaster, config: SubnetConfig, *, cached: bool = True) -> Forecast:
     """Grows with the sub-network, at once."""
     genome = genome_of(self.space)
     genes = genes_of(genome, [config])
@@ -148,12 +151,13 @@ def test_a_search_that_is_killed_in_the_pilot_plans_with_all_of_its_seconds(
     search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(monotonic=count().__next__)  # a second each time that it is read
-    monkeypatch.setattr(search_module, "time", clock)
+    for module in (adapting, clock_module, search_module):
+        monkeypatch.setattr(module, "time", clock)
     for number in (3, 2):
         with pytest.raises(KeyboardInterrupt):
-            search("kit", Kill("measuring", number), pairs=100, time="40s")
+            search("kit", Kill("measuring", number), pairs=100, time="200s")
     record = Record.read(tmp_path / "kit.search" / RECORD)
-    assert 20 < (record.planned or 0) <= 0.8 * 40
+    assert FEWEST_PAIRS < (record.planned or 0) < 0.7 * 200
 
 
 def test_the_record_has_everything_that_was_measured(
@@ -164,7 +168,7 @@ def test_the_record_has_everything_that_was_measured(
     assert len(whole.pairs) == whole.planned == len({pair.config for pair in whole.pairs}) == 20
     assert whole.steps == 3
     shown_of = {purpose.split()[0] for purpose in shown.seen}
-    assert shown_of == {"adapting", "measuring", "forecasting"}
+    assert shown_of == {"adapting", "measuring", "forecasting", "searching"}
     assert all(each.forecast.memory <= BUDGET for each in (*whole.finalists, *whole.front))
     assert [each.forecast.memory for each in whole.front] == sorted(
         each.forecast.memory for each in whole.front
@@ -173,7 +177,7 @@ def test_the_record_has_everything_that_was_measured(
         {each.predicted for each in whole.front}
     )
     assert whole.chosen.accuracy == max(each.accuracy or 0 for each in whole.finalists)
-    assert set(whole.seconds) == {"adaptation", "measurement", "search", "kit"}
+    assert set(whole.seconds) == {"start", "adaptation", "measurement", "search", "kit"}
     assert whole.macs["adaptation"] > 0
     assert "<svg" in (folder / FRONT).read_text()
 
@@ -185,7 +189,7 @@ def test_other_limits_use_what_was_measured(
     limit = whole.chosen.forecast.macs / 1e6 - 0.01
     shown = Kill()
     second = search("smaller", shown, work=tmp_path / "work", macs=limit)
-    assert shown.seen == {"forecasting memory"}
+    assert shown.seen == {"forecasting memory", "searching for the best"}
     assert second.pairs == whole.pairs
     assert all(each.forecast.macs <= limit * 1e6 for each in second.finalists)
 
@@ -216,10 +220,63 @@ def test_a_run_trains_the_kit_within_the_same_limits(
         search(**options)
 
 
-def test_a_time_limit_makes_it_shorter(search: Search) -> None:
-    record = search(time="1s", epochs=50, pairs=100)
+class Hand:
+    """A clock that the tests move; each look at it takes a millisecond."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        self.seconds += 1e-3
+        return self.seconds
+
+
+@pytest.fixture
+def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
+    """A clock on which a forecast takes five seconds, and all else no time."""
+    hand = Hand()
+
+    def slow(self: Forecaster, config: SubnetConfig, *, cached: bool = True) -> Forecast:
+        hand.seconds += 5
+        return forecast(self, config, cached=cached)
+
+    monkeypatch.setattr(Forecaster, "__call__", slow)
+    for module in (adapting, clock_module, search_module):
+        monkeypatch.setattr(module, "time", hand)
+    return hand
+
+
+def test_forecasts_end_in_time_for_the_kit(inputs: Path, tmp_path: Path, hand: Hand) -> None:
+    def build(_: object, found: tuple[Finalist, ...], *__: object, **___: object) -> object:
+        largest = max(each.macs for each in record().forecasts)
+        hand.seconds += 5 * (1 + KIT * found[0].forecast.macs / largest)
+        return found
+
+    def record() -> Record:
+        return Record.read(tmp_path / "kit.search" / RECORD)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_module, "build_chosen", build)
+        patch.setattr(search_module, "FORECASTS", 24)
+        run(inputs, tmp_path / "kit", time="130s")
+        assert hand.seconds <= 130
+        assert 2 < len(record().forecasts) < 24
+
+
+@pytest.mark.usefixtures("hand")
+def test_too_little_time_for_the_kit_is_refused_at_once(search: Search, tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match=r"too short for this supernet .*; set time=\dm$"):
+        search(time="30s")
+    assert not (tmp_path / "kit.search" / ADAPTED).exists()
+
+
+def test_a_time_limit_makes_it_shorter(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=count().__next__)
+    for module in (adapting, adaptation, clock_module, search_module):
+        monkeypatch.setattr(module, "time", clock)
+    record = search(time="60s", epochs=50, pairs=100)
     assert (record.steps or 0) < 100
-    assert 20 <= (record.planned or 0) < 100
+    assert FEWEST_PAIRS <= (record.planned or 0) < 100
 
 
 def test_limits_below_the_smallest_name_it(search: Search) -> None:

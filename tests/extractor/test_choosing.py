@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -41,7 +43,9 @@ def predict(codes: FloatArray) -> Values:
     return found
 
 
-def chooser(budget: int, trap: int = 0) -> Chooser:
+def chooser(
+    budget: int, trap: int = 0, left: Callable[[str], float] = lambda _phase: math.inf
+) -> Chooser:
     made: dict[SubnetConfig, Forecast] = {}
 
     def remembered(config: SubnetConfig) -> Forecast:
@@ -59,6 +63,8 @@ def chooser(budget: int, trap: int = 0) -> Chooser:
         lambda: list(made.values()),
         ExtractorSettings(budget=budget),
         30,
+        left,
+        lambda _number, _most: None,
     )
 
 
@@ -87,6 +93,12 @@ def test_the_front_rises_up_to_the_budget() -> None:
         assert one.predicted < other.predicted
 
 
+def test_without_time_one_sub_network_that_fits_is_chosen() -> None:
+    none_left = chooser(BASE + 21_500_000, left=lambda _phase: 0.0)
+    assert len(none_left.finalists(GENOME.smallest)) == 1
+    assert len(none_left.front(GENOME.smallest)) == 1
+
+
 def test_the_smallest_that_would_do_is_named_for_each_limit() -> None:
     small = forecast(WHERE.smallest)
     require_feasible(small, ExtractorSettings(budget=small.memory))
@@ -103,7 +115,7 @@ def test_a_kit_that_needs_more_than_its_forecast_gives_way_to_the_next(
     ]
     built: list[int] = []
 
-    def build(*_: object) -> object:
+    def build(*_: object, **__: object) -> object:
         built.append(1)
         return type("Kit", (), {"manifest": None})
 
@@ -124,6 +136,7 @@ def test_a_kit_that_needs_more_than_its_forecast_gives_way_to_the_next(
             settings=ExtractorSettings(budget=budget),
             folder=kits.Path(),
             forecaster=Costs(),  # type: ignore[arg-type]
+            progress=lambda _what, _share: None,
         )
 
     first, *rest = chosen(12)

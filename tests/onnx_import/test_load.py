@@ -9,9 +9,10 @@ import torch
 from onnx import helper, version_converter
 from torch import nn
 
+from pocketune.accounting import account
 from pocketune.compiler import compile
 from pocketune.errors import PocketuneError
-from pocketune.methods import Method, MobileTL, TinyTL, adapt
+from pocketune.methods import FullFineTune, LastLayer, Method, MobileTL, TinyTL, adapt
 from pocketune.networks import Normalization, about, anatomy
 from pocketune.networks.anatomy.blocks import Block
 from pocketune.onnx_import import load_onnx
@@ -74,6 +75,22 @@ def test_operators_of_newer_opsets(opset: int, tmp_path: Path) -> None:
     file = exported(original, tmp_path / "net.onnx")
     onnx.save(version_converter.convert_version(onnx.load(file), opset), file)
     assert_close(load_onnx(file, size=SIZE).eval()(images()), original(images()))
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("mobilenet_v2.onnx", "mobilenet_v2.onnx"),
+        ("a\x1b[31m\n", "a?[31m?.onnx"),
+        (f"{'long' * 30}.ONNX", "longlonglonglonglo...nglonglonglonglong.onnx"),
+    ],
+)
+def test_listings_call_a_network_by_its_file(file: str, name: str, tmp_path: Path) -> None:
+    written(tmp_path / file, head("x"), HEAD)
+    adapted = adapt(load_onnx(tmp_path / file, size=8), LastLayer())
+    assert account(adapted, batch=2, size=8).network == name
+    kit = compile(adapted, tmp_path / "kit", batch=2, size=8)
+    assert kit.manifest.network == {"name": name}
 
 
 def test_the_classes_of_a_file_are_the_outputs_of_its_linear_layer(tmp_path: Path) -> None:
@@ -288,6 +305,25 @@ class TestTransformers:
         x = torch.randn(2, 3, 8, 8)
         expected = x.softmax(3).mean((2, 3)) @ torch.ones(3, 2)
         torch.testing.assert_close(loaded(x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_layer_norm_of_old_opsets_can_be_trained_through(tmp_path: Path) -> None:
+    """It is a mean, a difference, a square and so on, between two layers."""
+    nodes = [
+        node("Conv", ["x", "k"], ["c0"]),
+        node("ReduceMean", ["c0"], ["m"], axes=[1]),
+        node("Sub", ["c0", "m"], ["c"]),
+        node("Pow", ["c", "two"], ["s"]),
+        node("ReduceMean", ["s"], ["v"], axes=[1]),
+        node("Sqrt", ["v"], ["r"]),
+        node("Div", ["c", "r"], ["d"]),
+        node("Sigmoid", ["d"], ["e"]),
+        *head("e"),
+    ]
+    kernel = torch.randn(3, 3, 1, 1, generator=torch.Generator().manual_seed(1)).numpy()
+    constants = {"k": kernel, "two": np.float32([2]), **HEAD}
+    file = written(tmp_path / "net.onnx", nodes, constants, opset=14)
+    compile(adapt(load_onnx(file, size=8), FullFineTune()), tmp_path / "kit", batch=2, size=8)
 
 
 def ints(*values: int) -> np.ndarray:

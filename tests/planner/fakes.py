@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pocketune.data.decoding import Decoding
 from pocketune.device.machine import Machine
 from pocketune.errors import PocketuneError
 from pocketune.planner.candidate import Candidate, Cost
@@ -143,7 +144,11 @@ def search(
     budget: int | None = None,
     time: float | None = None,
     images: int = IMAGES,
+    decoding: Decoding | None = None,
 ) -> Plan:
     """The plan of a source; its folder is that of an earlier one that was stopped, or new."""
     journal = Journal(folder, asked(budget, time), say=lambda _: None)
-    return Search(Evidence(source, source.probe, journal, images, clock=lambda: 0.0)).run()
+    evidence = Evidence(
+        source, source.probe, journal, images, lambda _: decoding, clock=lambda: 0.0
+    )
+    return Search(evidence).run()

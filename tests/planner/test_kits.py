@@ -43,7 +43,7 @@ def source(
 
 def test_the_bundled_kits_are_candidates(tmp_path: Path) -> None:
     found, left_out = source(tmp_path).find()
-    assert tuple(each.name for each in found) == list_kits()
+    assert tuple(each.name for each in found) == list_kits("classification")
     assert left_out == []
     blocks = Kit.open("blocks").manifest
     assert (found[0].size, found[0].batch, found[0].method) == (
@@ -60,7 +60,7 @@ def test_a_folder_of_kits_where_some_are_broken(tmp_path: Path) -> None:
     (tmp_path / "kits" / "broken.zip").write_bytes(b"PK nothing")
     (tmp_path / "kits" / "notes.txt").write_text("hello")
     found, left_out = source(tmp_path).find()
-    assert [each.name for each in found] == [*list_kits(), "folder", "good.zip"]
+    assert [each.name for each in found] == [*list_kits("classification"), "folder", "good.zip"]
     reasons = {each.name: each.reason for each in left_out}
     assert list(reasons) == ["broken.zip", "other.zip"]
     assert reasons["other.zip"] == "it is for attributes, and the photos are for classification"
@@ -69,7 +69,7 @@ def test_a_folder_of_kits_where_some_are_broken(tmp_path: Path) -> None:
 def test_the_folder_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     TinyKit().write(tmp_path / "mine" / "tiny.zip")
     monkeypatch.setenv(KITS, str(tmp_path / "mine"))
-    assert [name for name, _ in kit_paths(None)] == [*list_kits(), "tiny.zip"]
+    assert [name for name, _ in kit_paths(None, ["last"])] == ["last", "tiny.zip"]
     with pytest.raises(PocketuneError, match=r"folder of kits .* cannot be read: .*; give"):
         list(kit_paths(tmp_path / "none"))
 

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pocketune.data.decoding import Decoding
+from pocketune.data.headers import Header
 from pocketune.errors import PocketuneError
 from pocketune.planner.candidate import Candidate
 from pocketune.planner.plan import LeftOut, Plan
@@ -83,6 +85,19 @@ def test_nothing_fits(tmp_path: Path) -> None:
         "nothing fits the budget of 20 MB; the smallest that something fits is 50 MB, for small"
     )
     assert Plan.read(tmp_path).trials[0].dropped == "needs 50 MB, 30 MB over the budget"
+
+
+@pytest.mark.parametrize(("most", "named"), [(28_000_000, True), (1_000_000, False)])
+def test_nothing_fits_because_of_a_large_photo(tmp_path: Path, most: int, named: bool) -> None:
+    header = Header("WEBP", "RGB", 1710, 960)
+    decoding = Decoding("daisy/a.webp", header, most=most, others=0)
+    with pytest.raises(PocketuneError) as caught:
+        search(tmp_path, FakeSource(THREE), budget=20, decoding=decoding)
+    told = (
+        "for small: decoding daisy/a.webp (WEBP, 1710 x 960) takes about 28 MB; save it smaller or "
+        "as an ordinary JPEG, or remove it"
+    )
+    assert str(caught.value).endswith(told if named else "for small")
 
 
 def test_the_only_candidate_needs_no_run(tmp_path: Path) -> None:

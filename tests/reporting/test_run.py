@@ -1,6 +1,7 @@
 """The report of a run."""
 
 import shutil
+from contextlib import contextmanager
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -10,9 +11,11 @@ import pytest
 
 import pocketune
 from pocketune.device.train.record import RunRecord
-from pocketune.device.use.evaluate import evaluate
+from pocketune.device.use.evaluate import evaluate, run_photos
+from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import LAST
+from pocketune.reporting import run as run_module
 from pocketune.reporting.run import run_page
 
 from ..cli.conftest import run_command
@@ -44,6 +47,20 @@ def test_the_summary_says_what_was_trained_on_what_and_how_good_it_is(page, run)
     assert tiles["accuracy"].value == f"{record.best.value:.1%}"
     assert tiles["trained parameters"].value == f"{record.parameters:,}"
     assert tiles["training photos"].value == str(3 * (EACH - 2))
+
+
+def test_it_says_what_it_draws(run, monkeypatch):
+    told = []
+
+    @contextmanager
+    def staged():
+        yield lambda what, share: told.append((what, share))
+
+    monkeypatch.setattr(run_module, "staged", staged)
+    run_page(run, None)
+    assert [what.split()[0] for what, _ in told] == ["drawing"] * 3
+    shares = [share for _, share in told]
+    assert shares == sorted(shares) and shares[0] >= 0 and shares[-1] < 1
 
 
 def test_a_run_without_steps_and_validation_photos_shows_its_estimate(run, tmp_path):
@@ -187,6 +204,20 @@ def test_a_run_without_its_checkpoint_shows_photos_that_are_divided_as_in_the_ru
 def test_without_the_author_half_the_step_is_left_out_with_a_sentence(run, device_half_alone):
     memory = section(run_page(run, None), "Memory")
     assert "left out" in memory.text[0] and len(memory.charts) == 1
+
+
+def test_large_photos_count_as_photos_and_not_as_python(run, monkeypatch):
+    before = dict(chart(run_page(run, None), "Memory by purpose").table.rows)
+    splits = run_photos(Model.open(run))
+    decoding = replace(splits.decoding, most=28_000_000)
+    monkeypatch.setattr(
+        "pocketune.reporting.run.run_photos", lambda *_: replace(splits, decoding=decoding)
+    )
+    after = dict(chart(run_page(run, None), "Memory by purpose").table.rows)
+    change = {name: float(after[name]) - float(before[name]) for name in before}
+    assert change["photos being decoded"] > 20
+    assert change["Python and libraries"] < -20
+    assert change["predicted peak"] == 0
 
 
 def test_what_is_not_a_run_is_refused(tmp_path):

@@ -269,7 +269,7 @@ def _bicubic(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
 @register_flops(
     "pocketune.patch_pool", "pocketune.int8_scale", "pocketune.magnitude_threshold",
     "aten.binary_cross_entropy_with_logits",
-    "aten.reflection_pad2d_backward", "aten.replication_pad2d_backward",
+    "aten.reflection_pad2d_backward", "aten.replication_pad2d_backward", "aten.unfold_backward",
 )  # fmt: skip
 def _each_once(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     return _elementwise(args[0])

@@ -27,6 +27,22 @@ _LAYERED = {  # from the bottom up, with colors that print and that the color-bl
 _INK, _GRID = "#2f3640", "#e6e8ec"
 
 
+def check_figure(path: Path) -> None:
+    """Check that a figure can be drawn, before what it shows is computed.
+
+    Raises:
+        PocketuneError: The ending is not one of `FORMATS`, or matplotlib is missing.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise PocketuneError(f"{path} cannot be drawn: its name must end in {', '.join(FORMATS)}")
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise PocketuneError(
+            'drawing needs matplotlib; install it with: pip install "pocketune[plot]"'
+        ) from error
+
+
 def save_figure(report: Report, path: Path) -> None:
     """Draw temporary, cumulative and peak memory by block, and the step from start to end.
 
@@ -35,17 +51,11 @@ def save_figure(report: Report, path: Path) -> None:
         path: The file to write; its ending chooses the format.
 
     Raises:
-        PocketuneError: The ending is not one of `FORMATS`, matplotlib is missing, or the file
-            cannot be written.
+        PocketuneError: See `check_figure`; or the file cannot be written.
     """
-    if path.suffix.lower() not in FORMATS:
-        raise PocketuneError(f"{path} cannot be drawn: its name must end in {', '.join(FORMATS)}")
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise PocketuneError(
-            'drawing needs matplotlib; install it with: pip install "pocketune[plot]"'
-        ) from error
+    check_figure(path)
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(11, 8), layout="constrained")
     upper, lower = figure.subplots(2, 1)
     _by_block(upper, report)

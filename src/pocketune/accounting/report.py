@@ -14,7 +14,7 @@ from pocketune.accounting.render import as_text, draw_step
 from pocketune.accounting.step import Loss, Step, record_step
 from pocketune.accounting.timeline import Memory, Role, Snapshot, largest_bytes, peak, timeline
 from pocketune.errors import PocketuneError, check_positive
-from pocketune.networks import about
+from pocketune.networks import name_of
 from pocketune.networks.checks import require_network
 from pocketune.tasks import Task
 
@@ -176,7 +176,7 @@ def account(
     snapshots.append(_in_optimizer(snapshots[-1], step))
     layers = layer_costs(step, snapshots, network, flops_an_element)
     return Report(
-        network=_name(network),
+        network=name_of(network),
         batch=batch,
         size=size,
         optimizer=optimizer,
@@ -184,11 +184,6 @@ def account(
         layers=layers,
         blocks=block_costs(layers, network),
     )
-
-
-def _name(network: nn.Module) -> str:
-    config = about(network).config
-    return type(network).__name__ if config is None else config.name
 
 
 def _check(network: nn.Module, batch: int, size: int, channels: int, optimizer: str) -> None:

@@ -33,6 +33,11 @@ def wait_asleep() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
+def built(network: str, size: object, batch: object, method: object) -> str:
+    """A line about a kit that was built."""
+    return f"built a kit of {network}: {size} px, batch {batch}, method {method}"
+
+
 @contextmanager
 def built_kit(
     network: str, options: Mapping[str, object], run: Path
@@ -57,17 +62,22 @@ def built_kit(
     with scratch_beside(run) as folder:
         kit, values = folder / "kit", folder / "network.safetensors"
         typed = typed_options({**options, "out": kit, "save_network": values})
-        run_or_exit("kit", "build", network, *typed)
+        run_or_exit("kit", "build", network, *typed, quiet=True)
+        print(built(network, options["size"], options["batch"], options["method"]), flush=True)
         yield kit, values
 
 
-def run_or_exit(*words: object) -> None:
+def run_or_exit(*words: object, quiet: bool = False) -> None:
     """Run `pocketune` with these arguments in another process.
+
+    Args:
+        words: The arguments.
+        quiet: Do not show its standard output.
 
     Raises:
         click.exceptions.Exit: The command failed and has printed why; with its exit code.
     """
-    code, _ = run_command(*words)
+    code, _ = run_command(*words, quiet=quiet)
     if code:
         raise click.exceptions.Exit(code if code > 0 else 1)
 

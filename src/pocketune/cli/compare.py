@@ -24,6 +24,8 @@ from pocketune.errors import PocketuneError, author_half
 from pocketune.options import option
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pocketune.comparison import Grid
 
 PANEL = "The comparison"
@@ -166,10 +168,14 @@ def _grid(
     settings: TrainSettings,
 ) -> Grid:
     from pocketune.comparison import Grid
+    from pocketune.data import task_of
     from pocketune.kit.bundled import list_kits
 
     of_network = {**network, "size": step["size"], "batch": step["batch"]}
     of_method = {name: step[name] for name in ("frozen_bits", "label_smoothing", "loss_stride")}
+    kits: Sequence[str] = options.kit or []
+    if not kits and not networks.network:
+        kits = list_kits(task_of(options.photos[0]).name)
     names = methods.method or (["blocks"] if networks.network else [])
     chosen = _divided(parse_options(methods.method_option), names)
     plain = {
@@ -182,7 +188,7 @@ def _grid(
             "photos": options.photos,
             "networks": [{"network": name, **of_network} for name in networks.network or []],
             "methods": [{"method": n, "options": chosen[n], **of_method} for n in names],
-            "kits": options.kit or ([] if networks.network else list_kits()),
+            "kits": kits,
             "seeds": list(range(settings.seed, settings.seed + options.seeds)),
             "settings": plain,
             "rates": [_rate(text) for text in options.rate or []],

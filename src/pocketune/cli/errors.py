@@ -30,9 +30,7 @@ _NO_THREAD = "can't start new thread", "pthread_create failed"
 REMEDIES = {
     "add method": "add it to another, as in --method blocks+signed",
     "classes": "to learn classes, train a kit for them, such as the bundled blocks",
-    "other task": "these photos have labels of another kind than the kit learns, and the bundled "
-    "kits are for classes: build a kit for them with pocketune train PHOTOS --network mobilenet_v2 "
-    '--weights imagenet, which needs: pip install "pocketune[author]"',
+    "other task": "to learn these labels, train a kit for them, such as the bundled attributes",
     "masks": "train with --network deeplabv3, or another one that classifies pixels",
     "binary masks": "give --ignore none if it is a class, or --ignore 255 to ignore it",
     "saved network": "give a file that pocketune prune or pocketune retrain has written",
@@ -44,6 +42,8 @@ REMEDIES = {
     "photos moved": "give their new location as PHOTOS, or to export and report with --photos",
     "save delta": "make one with: pocketune delta save {run} --out FILE",
     "delta file": "give a file that pocketune delta save has written",
+    "name photos": "give PHOTOS to evaluate, or --photos to export",
+    "measure norms": "name photos to measure them on with --photos",
     "new folder": "choose another folder with --out",
     "calibrate": "give more photos to calibrate it on with --photos, or export it with --float32 "
     "or, for ONNX, --fp16",
@@ -92,12 +92,11 @@ def _named(text: str, options: Iterable[OptionField]) -> str:
         shown, name = shown_name(each), rf"(?<![\w/.'-]){each.name}"
         value = r"=(?:'([^']*)'|([^\s,:;]+))"
         text = re.sub(name + value, partial(_typed, shown), text)
-        rest = (
-            r"(?![\w/.-])"
-            if "_" in each.name
-            else r"(?= (?:must|has no effect|needs|and \S+ must) )"
-        )
-        text = re.sub(name + rest, shown, text)
+        if "_" in each.name:
+            text = re.sub(rf"{name}(?![\w/.-])", shown, text)
+        else:
+            follows = r"(?= (?:must|has no effect|needs|and \S+ must) )"
+            text = re.sub(rf"(?:^|(?<=[:;] )|(?<= and )){name}{follows}", shown, text)
     return text
 
 

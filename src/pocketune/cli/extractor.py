@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,8 +77,12 @@ def adapt_extractor(
     """
     from pocketune.device.train.display import console
 
+    began = time.monotonic()
     with author_half("adapting a feature extractor"):
         from pocketune.extractor import adapt_extractor as adapt
+    if settings.seconds is not None:  # importing PyTorch counts too
+        left = settings.seconds - (time.monotonic() - began)
+        settings = replace(settings, time=max(1.0, left))
 
     record = adapt(
         options.photos,
@@ -117,9 +122,9 @@ def _show(record: Record, out: Path) -> None:
         print(f"rank correlation of the predictors in cross-validation: {ranks}")
     minutes = sum(record.seconds.values()) / 60
     print(
-        f"{len(record.pairs)} sub-networks measured, {minutes:.1f} minutes, "
-        f"{sum(record.macs.values()) / 1e12:.3g}T multiplications by the paper's formulas with a "
-        "run of as many epochs"
+        f"{len(record.pairs)} sub-networks measured, {len(record.forecasts)} forecast, "
+        f"{minutes:.1f} minutes, {sum(record.macs.values()) / 1e12:.3g}T multiplications by the "
+        "paper's formulas with a run of as many epochs"
     )
     print_error(f"built {out}")
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pocketune.cli.author import parse_method, wait_asleep
+from pocketune.cli.author import built, parse_method, wait_asleep
 from pocketune.cli.command import Group, command
 from pocketune.cli.errors import print_error
 from pocketune.cli.options import (
@@ -104,7 +104,7 @@ class KitArgument:
     """The kit to look at."""
 
     kit: str | Path = argument(
-        "A kit: a folder, a .zip or the name of a bundled one, blocks or last; or a run folder.",
+        "A kit: a folder, a .zip or the name of a bundled one; or a run folder.",
         metavar="KIT",
     )
 
@@ -129,8 +129,12 @@ def build(
 ) -> None:
     """Compile a network's training step into a kit, for devices without PyTorch."""
     from pocketune.data import load_splits
+    from pocketune.device.memory.baseline import training_baseline
+    from pocketune.device.memory.sizes import format_size
+    from pocketune.device.train.settings import TrainSettings
 
     reading.check_photos(options.photos)
+    process = training_baseline()  # before PyTorch is imported, which a training process never does
     wait_asleep()
     dataset = None
     if options.photos is not None:
@@ -146,7 +150,7 @@ def build(
             f"warning: {network} starts from random weights; choose pretrained ones with --weights"
         )
     with staged() as progress:
-        build_kit(
+        made = build_kit(
             options.out,
             network=network,
             **asdict(created),
@@ -160,10 +164,14 @@ def build(
             task=task.task,
             progress=progress,
         )
-    summary = f"{step.size} px, batch {step.batch}, method {method.method}"
-    print(f"built a kit of {network}: {summary}", flush=True)
-    if verb == "replaced":
-        print(f"replaced {options.out}", flush=True)
+    optimizer = TrainSettings().optimizer
+    memory = format_size(training_memory(made.manifest, process)[optimizer])
+    print(built(network, step.size, step.batch, method.method))
+    print(
+        f"{verb} {options.out}: training takes {memory} with {optimizer} (predicted, whole "
+        "process)",
+        flush=True,
+    )
 
 
 @command("pocketune kit show blocks", "pocketune kit show flowers.zip --json | jq .task.classes")

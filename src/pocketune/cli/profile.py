@@ -79,13 +79,15 @@ def profile(
         )
     with author_half("profiling a network"):
         from pocketune.accounting import account
-        from pocketune.accounting.plot import save_figure
+        from pocketune.accounting.plot import check_figure, save_figure
         from pocketune.methods import adapt
         from pocketune.papers import published_memory
         from pocketune.papers.report import draw_published, to_dict
         from pocketune.weights import create_network
     from pocketune.reporting.progress import busy
 
+    if options.plot is not None:
+        check_figure(options.plot)
     batch, size = step.batch, step.size
     count = classes.of(named.network)
     created = create_network(named.network, **asdict(network), **asdict(shape), classes=count)

@@ -38,12 +38,7 @@ if TYPE_CHECKING:
     from pocketune.device.train import TrainResult
     from pocketune.kit.packed import Source
 
-DEFAULT_KIT = "blocks"
 ENGINE_PANEL = "Engine"
-_BUNDLED = (
-    f"this was the bundled kit {DEFAULT_KIT!r}; choose another with --kit, or let Pocketune choose "
-    "with --budget or --time"
-)
 _EARLY = {"patience": " (stopped early: no better epoch)", "time": " (no more in the time limit)"}
 """What is said of a run that ended before its last step, by the reason."""
 _NO_STEP = (
@@ -68,11 +63,11 @@ class RunOptions:
         metavar="PHOTOS",
     )
     kit: str | Path | None = option(
-        "Kit to train: a folder, a .zip or the name of a bundled one, blocks or last; or a run "
-        "folder, to fine-tune its model further.",
+        "Kit to train: a folder, a .zip or the name of a bundled one, attributes, blocks or "
+        "last; or a run folder, to fine-tune its model further.",
         default=None,
         metavar="KIT",
-        unset=f"planned with --budget or --time, else the bundled kit {DEFAULT_KIT}",
+        unset="planned with --budget or --time, else the bundled kit for the photos",
         panel=RUN_PANEL,
     )
     out: Path | None = option(
@@ -124,7 +119,7 @@ class EngineOptions:
     "pocketune train photos.zip --kit flowers.zip --budget 96MB --out runs/flowers",
     "pocketune train photos/ --network mobilenet_v2 --weights imagenet \\",
     "    --method blocks",
-    "pocketune train attributes.csv --network mobilenet_v2 --weights imagenet",
+    "pocketune train attributes.csv",
     "pocketune train camvid.zip --network deeplabv3 --backbone mobilenet_v2 \\",
     "    --weights imagenet --ignore void --class-weights balanced",
     "pocketune train --resume runs/flowers",
@@ -155,8 +150,9 @@ def train(
         _print_result(_resume(run.resume, run.photos, settings, engine))
         return
     assert run.photos is not None  # _check_usage has checked it
+    from pocketune.data import task_of
     from pocketune.device.train.folder import check_new_run_folder, next_run
-    from pocketune.kit.bundled import kit_path
+    from pocketune.kit.bundled import default_kit, kit_path
 
     out, deadline = run.out or next_run(run.photos), Deadline.of(choice.time)
     check_new_run_folder(out)  # before a plan is made or a kit is built, which takes a while
@@ -172,10 +168,13 @@ def train(
         kit, settings = planned(run.photos, run.out, settings, choice)
         _print_result(_train(kit, run.photos, out, settings, engine, deadline))
         return
-    kit = kit_path(run.kit or DEFAULT_KIT)
-    _print_result(_train(kit, run.photos, out, settings, engine, deadline))
+    name = run.kit or default_kit(task_of(run.photos).name)
+    _print_result(_train(kit_path(name), run.photos, out, settings, engine, deadline))
     if run.kit is None:
-        print_error(_BUNDLED)
+        print_error(
+            f"this was the bundled kit {name!r}; choose another with --kit, or let Pocketune "
+            "choose with --budget or --time"
+        )
 
 
 def _train(
@@ -244,7 +243,7 @@ def _told(result: TrainResult) -> Iterator[str]:
             yield f"best at step {result.best_step}"
         elif result.steps:
             yield "none better than the start"
-        held_out = RunRecord.read(result.run).photos.validation
+        held_out = RunRecord.read(result.run).photos.scored
         yield f"{result.best} on {counted(held_out, 'validation photo')}"
     elif not result.best_step and result.estimate is not None:
         from pocketune.device.train.display import estimate_kind

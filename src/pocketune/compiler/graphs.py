@@ -10,7 +10,12 @@ import torch
 from torch import Tensor, fx, nn
 
 from pocketune.compiler.builder import BOOL, FLOAT, INT64, UINT8, GraphBuilder
-from pocketune.compiler.capture.partition import ancestors, features_nodes, tensor_shape
+from pocketune.compiler.capture.partition import (
+    ancestors,
+    features_nodes,
+    frozen_nodes,
+    tensor_shape,
+)
 from pocketune.compiler.capture.trace import (
     Traced,
     running_statistics,
@@ -75,9 +80,10 @@ def build_graphs(
     predict = trace_predict(network, batch=2, size=settings.size, layer=layer)
     step_cut, predict_cut = (features_nodes(traced, settings.size) for traced in (step, predict))
     if _products(step_cut) != _products(predict_cut):
+        names = "".join(f", here {name.removesuffix('.mask')}" for name in _first(drawn, step))
         raise PocketuneError(
             f"the frozen part of {type(network).__name__} computes something else in training than "
-            "in evaluation, as a dropout in a frozen block does; remove it before adapting"
+            f"in evaluation, as a dropout in a frozen block does{names}; remove it before adapting"
         )
     trained = trained_parameters(network)
     parameters = [*trained, *running_statistics(network)]
@@ -101,6 +107,13 @@ def _embeddings(predict: Traced) -> int | None:
 def _products(cut: tuple[fx.Node, ...]) -> int:
     """How many convolutions and matrix products the frozen part has, if it ends with these."""
     return sum(node.target in _PRODUCTS for node in ancestors(cut))
+
+
+def _first(drawn: Iterable[str], step: Traced) -> list[str]:
+    """The first dropout mask that the frozen part is multiplied by, if there is one."""
+    frozen = frozen_nodes(step)
+    users = ((name, user) for name in drawn for user in step.placeholders[name].users)
+    return [name for name, user in users if frozen.intersection(user.all_input_nodes)][:1]
 
 
 def _refuse_random_numbers(step: Traced) -> None:

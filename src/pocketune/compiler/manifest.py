@@ -26,7 +26,7 @@ from pocketune.kit.manifest import (
     TensorSpec,
 )
 from pocketune.methods import method_to_dict
-from pocketune.networks import about
+from pocketune.networks import about, name_of
 from pocketune.networks.anatomy.anatomy import in_decode_head
 from pocketune.networks.anatomy.modules import main_modules
 
@@ -127,7 +127,7 @@ def _largest_copied(graph: onnx.GraphProto) -> int:
 def _network(network: nn.Module) -> dict[str, Any]:
     """The config that rebuilds a network of ours; for a foreign network, only its name."""
     config = about(network).config
-    return config.to_dict() if config is not None else {"name": type(network).__name__}
+    return config.to_dict() if config is not None else {"name": name_of(network)}
 
 
 def _method(network: nn.Module) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Images from folders, tables and archives, as batches of pixels. Numpy and Pillow only."""
 
 from pocketune.data.dataset import ImageDataset, Splits, imbalance, stratify, unlabeled
-from pocketune.data.finding import has_test, open_images
+from pocketune.data.finding import has_test, open_images, task_of
 from pocketune.data.images import UnreadableImage, load_image, open_image
 from pocketune.data.load import load_splits, training_images
 from pocketune.data.loader import Batch, Loader, sample
@@ -34,6 +34,7 @@ __all__ = [
     "random_view",
     "sample",
     "stratify",
+    "task_of",
     "training_images",
     "unlabeled",
 ]

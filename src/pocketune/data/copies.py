@@ -56,7 +56,8 @@ def describe_copies(splits: Splits) -> str | None:
     if contradicting:
         told += f"; {counted(contradicting, 'photo')} with different labels"
     if validated:
-        told += f"; {validated:,} of them validate what is trained, so that scores are too good"
+        equal = counted(validated, "validation photo")
+        told += f"; {equal} equal to a training photo, so that scores are too good"
     return told
 
 

@@ -109,6 +109,15 @@ def has_test(path: str | os.PathLike[str]) -> bool:
     return bool(find(Path(path), tuple(TASKS.values()), "only").examples)
 
 
+def task_of(path: str | os.PathLike[str]) -> type[Task]:
+    """The task of labeled images; no image is opened.
+
+    Raises:
+        PocketuneError: The path or its content cannot be used; the message says why.
+    """
+    return find(Path(path), tuple(TASKS.values()), "hold out").task
+
+
 def labeled_files(path: str | Path) -> tuple[Source, list[str], frozenset[str]]:
     """The files that labeled photos consist of, and those of them that are masks.
 

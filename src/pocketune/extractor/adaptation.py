@@ -7,6 +7,7 @@ classifier are trained.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -113,8 +114,11 @@ class Adaptation:
         """The number of steps that there is time for, all of them at most.
 
         So few steps that timing them would take as long are not timed.
+
+        Args:
+            seconds: Infinite for no limit.
         """
-        if self.whole <= TIMED:
+        if self.whole <= TIMED or math.isinf(seconds):
             return self.whole
         before = {name: value.clone() for name, value in self._supernet.state_dict().items()}
         steps = self._steps(self.whole)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ from pocketune.device.train.display import console
 from pocketune.device.train.progress import Progress
 from pocketune.device.train.settings import TrainSettings, command_options
 from pocketune.errors import PocketuneError
+from pocketune.extractor.clock import Clock
 from pocketune.extractor.record import Record
 from pocketune.extractor.search import Search
 from pocketune.extractor.settings import ExtractorSettings
@@ -64,9 +67,9 @@ def adapt_extractor(
         Everything that was measured, with the chosen sub-network.
 
     Raises:
-        PocketuneError: The limits are below what the smallest sub-network takes, which is named; a
-            class has too few photos; the supernet cannot be used, or does not have the size; or
-            the folder has measurements of something else.
+        PocketuneError: The limits are below what the smallest sub-network takes, which is named;
+            the time is too short to build a kit; a class has too few photos; the supernet cannot be
+            used, or does not have the size; or the folder has measurements of something else.
 
     Example:
         >>> found = adapt_extractor(
@@ -76,20 +79,19 @@ def adapt_extractor(
         93_800_000
     """
     chosen = with_options(settings or ExtractorSettings(), options)
+    limit = math.inf if chosen.seconds is None else chosen.seconds
+    clock = Clock(limit, 1.0 if run is None else 1 - RUN_SHARE, time.monotonic())
     folder = Path(work) if work is not None else _beside(Path(out))
     with closing(progress or console()) as shown:
-        search = Search(Path(photos), chosen, Path(supernet), method or TinyTL(), folder, shown)
-        search.limit = (
-            None
-            if chosen.seconds is None
-            else chosen.seconds * (1 - (RUN_SHARE if run is not None else 0))
+        search = Search(
+            Path(photos), chosen, Path(supernet), method or TinyTL(), folder, shown, clock
         )
         search.adapt()
         search.measure()
         search.choose()
         search.build(Path(out))
     if run is not None:
-        _train(Path(photos), Path(out), Path(run), chosen, search.journal.record)
+        _train(Path(photos), Path(out), Path(run), chosen, limit - clock.spent)
     return search.journal.record
 
 
@@ -98,12 +100,12 @@ def _beside(out: Path) -> Path:
     return out.with_name(f"{out.stem if out.suffix == '.zip' else out.name}.search")
 
 
-def _train(photos: Path, kit: Path, run: Path, settings: ExtractorSettings, record: Record) -> None:
-    """Train the kit on all photos, in a process without PyTorch."""
+def _train(photos: Path, kit: Path, run: Path, settings: ExtractorSettings, seconds: float) -> None:
+    """Train the kit on all photos, in a process without PyTorch, in so many seconds."""
     options: list[object] = ["--kit", kit, "--out", run]
     options += command_options(TrainSettings(budget=settings.budget_bytes, seed=settings.seed))
-    if settings.seconds is not None:
-        options += ["--time", max(1.0, settings.seconds - sum(record.seconds.values()))]
+    if math.isfinite(seconds):
+        options += ["--time", max(1.0, seconds)]
     code, _ = run_command("train", photos, *options)
     if code:
         raise PocketuneError(f"the kit {kit} is built, but training it has failed")

@@ -73,7 +73,9 @@ class Chooser:
         forecasts: Makes and remembers forecasts.
         known: Sub-networks that have one.
         settings: The limits.
-        generations: Generations of each search; None for the published number.
+        generations: Generations of each search.
+        left: Seconds that are left for the front, or for the search, by name.
+        shown: Called with the searches that were made and their largest number.
     """
 
     space: Space
@@ -83,17 +85,22 @@ class Chooser:
     known: Callable[[], list[Forecast]]
     settings: ExtractorSettings
     generations: int
+    left: Callable[[str], float]
+    shown: Callable[[int, int], None]
 
     def finalists(self, start: Genes) -> list[Finalist]:
         """The best sub-networks that keep the limits by their forecasts, the best first.
 
+        Where time is short, there are fewer.
+
         Args:
             start: Sub-networks to begin with besides random ones.
         """
-        for _ in range(ROUNDS):
-            found = list(self._checked(self.settings, start, FINALISTS))
+        for number in range(ROUNDS):
+            self.shown(LEVELS + number + 1, LEVELS + ROUNDS)
+            found = list(self._checked("search", self.settings, start, FINALISTS))
             inside = [each for each in found if keeps(each.forecast, self.settings)]
-            if len(inside) == len(found):
+            if len(inside) == len(found) or not self.left("search"):
                 break
         if not inside:
             smallest = config_of(self.space, self.genome, self.genome.smallest[0])
@@ -105,27 +112,35 @@ class Chooser:
         """The best sub-network within each of some limits of memory, without those that are beaten.
 
         The limits are even steps from the smallest sub-network to the budget, or to the largest.
+        Where time is short, the front ends before the largest.
         """
         ends = (self.genome.smallest, self.genome.largest)
         least, most = (self.forecasts(self._config(each)).memory for each in ends)
         most = min(most, self.settings.budget_bytes or most)
         found = [self._finalist(self.genome.smallest)]
-        for budget in np.linspace(least, most, LEVELS + 1)[1:]:
+        for number, budget in enumerate(np.linspace(least, most, LEVELS + 1)[1:], 1):
+            if not self.left("front"):
+                break
+            self.shown(number, LEVELS + ROUNDS)
             within = replace(self.settings, budget=int(budget))
             for _ in range(2):
-                best = next(self._checked(within, start, 1))
+                best = next(self._checked("front", within, start, 1))
                 if keeps(best.forecast, within):
                     found.append(best)
                     break
         return pareto_front(found, lambda each: each.forecast.memory, lambda each: each.predicted)
 
-    def _checked(self, settings: ExtractorSettings, start: Genes, count: int) -> Iterator[Finalist]:
-        """The best of a search, each with its forecast."""
-        best = self._search(settings, start)
+    def _checked(
+        self, phase: str, settings: ExtractorSettings, start: Genes, count: int
+    ) -> Iterator[Finalist]:
+        """The best of a search, each with its forecast; only the first if the time is over."""
+        best = self._search(phase, settings, start)
         for number in range(min(count, len(best.genes))):
+            if number and not self.left(phase):
+                break
             yield self._finalist(best.genes[number : number + 1])
 
-    def _search(self, settings: ExtractorSettings, start: Genes) -> Best:
+    def _search(self, phase: str, settings: ExtractorSettings, start: Genes) -> Best:
         known = self.known()
         genes = genes_of(self.genome, (each.config for each in known))
         costs = CostModel(Tables.of(self.space, self.genome), genes, known, settings)
@@ -138,6 +153,7 @@ class Chooser:
             rng,
             start=inside,
             generations=self.generations,
+            over=lambda: not self.left(phase),
         )
 
     def _finalist(self, row: Genes) -> Finalist:

@@ -48,10 +48,22 @@ class Forecaster:
     process: int
     decodings: Mapping[int, Decoding | None]
 
-    def __call__(self, config: SubnetConfig) -> Forecast:
-        """The forecast of a sub-network, in seconds: its kit's graphs are made, without values."""
+    def __call__(self, config: SubnetConfig, *, cached: bool = True) -> Forecast:
+        """The forecast of a sub-network, in seconds: its kit's graphs are made, without values.
+
+        Args:
+            config: The sub-network.
+            cached: Take the graphs' sizes from the user's cache if they are there.
+        """
         network = self.space.network_config(config)
-        manifest = draft(network, self.method, size=config.size, batch=self.batch, task=self.task)
+        manifest = draft(
+            network,
+            self.method,
+            size=config.size,
+            batch=self.batch,
+            task=self.task,
+            cached=cached,
+        )
         cost = self.cost(manifest)
         macs = macs_of(self.space, config, config.size)
         return Forecast(

@@ -37,6 +37,7 @@ def evolve(
     *,
     start: Genes | None = None,
     generations: int = GENERATIONS,
+    over: Callable[[], bool] = lambda: False,
 ) -> Best:
     """The best sub-networks of all generations, as many as there are parents, all different.
 
@@ -50,11 +51,14 @@ def evolve(
         rng: Random numbers.
         start: Sub-networks that keep the limits, to begin with besides random ones.
         generations: Number of generations.
+        over: Whether there is no time for another generation.
     """
     half, parents = POPULATION // 2, max(2, round(PARENTS * POPULATION))
     drawn = fitting(genome, rng, POPULATION, fits)
     best = _best(genome, drawn if start is None else np.concatenate([start, drawn]), score, parents)
     for _ in range(generations):
+        if over():
+            break
         genes = best.genes
         one, other, mutated = (genes[rng.integers(len(genes), size=half)] for _ in range(3))
         children = [

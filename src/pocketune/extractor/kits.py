@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pocketune.authoring import build_kit
+from pocketune.compiler.progress import Progress
 from pocketune.data import ImageDataset
 from pocketune.errors import PocketuneError
 from pocketune.extractor.costs import Forecaster, keeps
@@ -32,6 +33,7 @@ def build_chosen(
     settings: ExtractorSettings,
     folder: Path,
     forecaster: Forecaster,
+    progress: Progress,
 ) -> tuple[Finalist, ...]:
     """Build the kit of the first finalist whose kit keeps the limits.
 
@@ -45,7 +47,16 @@ def build_chosen(
     """
     for number, finalist in enumerate(finalists):
         config = finalist.forecast.config
-        kit = _build(supernet, config, out, forecaster.method, photos, settings, folder / CHOSEN)
+        kit = _build(
+            supernet,
+            config,
+            out,
+            method=forecaster.method,
+            photos=photos,
+            settings=settings,
+            file=folder / CHOSEN,
+            progress=progress,
+        )
         cost = forecaster.cost(kit.manifest)
         forecast = replace(finalist.forecast, memory=cost.memory, step_seconds=cost.step_seconds)
         if keeps(forecast, settings):
@@ -61,10 +72,12 @@ def _build(
     supernet: Supernet,
     config: SubnetConfig,
     out: Path,
+    *,
     method: Method,
     photos: ImageDataset,
     settings: ExtractorSettings,
     file: Path,
+    progress: Progress,
 ) -> Kit:
     """The kit of a sub-network, whose values are also kept in a file of their own."""
     network = supernet.subnet(config).eval()
@@ -83,4 +96,5 @@ def _build(
         size=config.size,
         batch=settings.batch,
         photos=photos,
+        progress=progress,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,11 +17,13 @@ import torch
 
 import pocketune
 from pocketune.data import load_splits
+from pocketune.device.train.display import format_time
 from pocketune.device.train.progress import PhotosReport, Progress
 from pocketune.device.train.settings import TrainSettings
 from pocketune.extractor.adaptation import Adaptation
 from pocketune.extractor.choosing import Chooser, require_feasible
-from pocketune.extractor.costs import CostModel, Forecaster
+from pocketune.extractor.clock import Clock
+from pocketune.extractor.costs import CostModel, Forecaster, keeps
 from pocketune.extractor.division import divided
 from pocketune.extractor.evolution import GENERATIONS
 from pocketune.extractor.genome import Genes
@@ -40,15 +43,28 @@ from pocketune.planner.process import process_bytes
 from pocketune.supernet import SubnetConfig, load_supernet
 
 FORECASTS = 24
-"""Forecasts from which the costs of all other sub-networks are estimated."""
+"""Forecasts from which the costs of all other sub-networks are estimated, if there is time."""
 PILOT = 4
 """Sub-networks that show how long one takes."""
-UNTIL = {"adaptation": 0.4, "measurement": 0.8}
-"""Share of the time limit after which a phase ends."""
+FEWEST_PAIRS = 10
+"""Measured sub-networks without which nothing can be predicted."""
 
 
 class Search:
-    """The phases, each of which goes on from what the journal has."""
+    """The phases, each of which goes on from what the journal has.
+
+    Args:
+        photos: Labeled photos.
+        settings: Limits and options.
+        supernet: The supernet's file.
+        method: What the kit trains.
+        folder: The journal's folder.
+        shown: The progress display.
+        clock: The time limit.
+
+    Raises:
+        PocketuneError: See `adapt_extractor`.
+    """
 
     def __init__(
         self,
@@ -58,8 +74,9 @@ class Search:
         method: Method,
         folder: Path,
         shown: Progress,
+        clock: Clock,
     ) -> None:
-        self.settings, self.method, self._shown = settings, method, shown
+        self.settings, self.method, self._shown, self._clock = settings, method, shown, clock
         loaded = load_supernet(supernet)
         self.genome = genome_of(loaded.space, settings.size)
         self.photos = load_splits(photos, val_fraction=None, seed=settings.seed).train
@@ -71,6 +88,8 @@ class Search:
         self.space = self.supernet.space
         self.journal = Journal(folder, self._asked(supernet))
         record = self.journal.record
+        if not record.finalists:  # else this is another search, which uses what was measured
+            clock.before = sum(record.seconds.values())
         process = record.process or process_bytes(photos, TrainSettings(seed=settings.seed))
         Limits(budget=settings.budget_bytes).check_process(process)
         decodings = {size: load_splits(photos, size=size).decoding for size in self.genome.sizes}
@@ -80,7 +99,9 @@ class Search:
         self.journal.write(process=process, limits=settings.limits)
         self._made = {each.config: each for each in record.forecasts}
         require_feasible(self.forecast(self._config(self.genome.smallest)), settings)
-        self.limit: float | None = None
+        if settings.time is not None:
+            self._keep_time_for_kit()
+        self.journal.spend("start", time.monotonic() - clock.began)
 
     def adapt(self) -> None:
         """The first phase."""
@@ -96,8 +117,7 @@ class Search:
             adaptation.start()
             steps = self.journal.record.steps
             if steps is None:
-                left = self._left("adaptation")
-                steps = adaptation.whole if left is None else adaptation.fitting(left)
+                steps = adaptation.fitting(self._clock.left("adaptation"))
                 self.journal.write(steps=steps)
             if adaptation.done < steps:
                 adaptation.run(steps, partial(self._show, "adapting the supernet, step"))
@@ -110,9 +130,8 @@ class Search:
             sample = ordered(self.space, configs[:PILOT])
             self._measure([config for config in sample if config not in known], len(configs))
             each = self.journal.record.seconds["measurement"] / len(self.journal.record.pairs)
-            left = self._left("measurement")
-            planned = len(configs) if left is None else min(len(configs), int(left / each))
-            self.journal.write(planned=max(planned, min(20, len(configs))))
+            planned = PILOT + int(min(len(configs), self._clock.left("measurement") / each))
+            self.journal.write(planned=min(max(planned, FEWEST_PAIRS), len(configs)))
         chosen = configs[: self.journal.record.planned]
         known = {pair.config for pair in self.journal.record.pairs}
         rest = [config for config in ordered(self.space, chosen) if config not in known]
@@ -141,6 +160,8 @@ class Search:
                 lambda: list(self._made.values()),
                 self.settings,
                 GENERATIONS,
+                self._clock.left,
+                self._counting("searching for the best"),
             )
             front = chooser.front(genes)
             found = self._measured(chooser.finalists(genes))
@@ -163,15 +184,22 @@ class Search:
 
     def build(self, out: Path) -> None:
         """The kit of the third phase."""
+        found = self.journal.record.finalists
+        if self._clock.limited:  # a kit for which there is no time is built if there is no other
+            left = self._clock.end - self._clock.spent
+            found = tuple(
+                sorted(found, key=lambda each: self._clock.kit_seconds(each.forecast.macs) > left)
+            )
         with self._spending("kit"):
             finalists = build_chosen(
                 self.supernet,
-                self.journal.record.finalists,
+                found,
                 out,
                 photos=self.photos,
                 settings=self.settings,
                 folder=self.journal.folder,
                 forecaster=self.forecaster,
+                progress=self._percent("building the kit"),
             )
         self.journal.write(finalists=finalists)
 
@@ -219,15 +247,18 @@ class Search:
             self._show("measuring sub-networks", len(pairs), whole, left)
 
     def _forecast_some(self) -> None:
-        """Forecasts of a random sample and of both ends."""
+        """Forecasts of both ends and of a random sample, which is smaller where time is short."""
         ends = [self._config(each) for each in (self.genome.smallest, self.genome.largest)]
         # The same for every search in a space, so that they can be kept.
         genes = self.genome.sample(np.random.default_rng(0), FORECASTS - len(ends))
         configs = [*ends, *(self._config(row[None]) for row in genes)]
         began = time.monotonic()
         for done, config in enumerate(configs, 1):
+            if done > len(ends) and not self._clock.left("forecasts"):
+                break
             self.forecast(config)
             left = (time.monotonic() - began) / done * (len(configs) - done)
+            left = min(left, self._clock.left("forecasts"))
             self._show("forecasting memory", done, len(configs), left)
 
     def costs(self) -> CostModel:
@@ -268,11 +299,20 @@ class Search:
     def _config(self, row: Genes) -> SubnetConfig:
         return config_of(self.space, self.genome, row[0])
 
-    def _left(self, phase: str) -> float | None:
-        """Seconds until a phase has to end; None without a limit."""
-        if self.limit is None:
-            return None
-        return max(0.0, UNTIL[phase] * self.limit - sum(self.journal.record.seconds.values()))
+    def _keep_time_for_kit(self) -> None:
+        """Learn from a forecast how long a kit takes, and keep that time."""
+        config = self._config(self.genome.largest)
+        began = time.monotonic()
+        largest = self.forecaster(config, cached=False)
+        seconds = time.monotonic() - began
+        smallest = self.forecast(self._config(self.genome.smallest))
+        # Without limits the search prefers large sub-networks; with them, some between both ends.
+        likely = float(largest.macs)
+        if not keeps(largest, self.settings):
+            likely = math.sqrt(smallest.macs * largest.macs)
+        self._clock.keep_for_kit(seconds, largest, likely)
+        kept, end = format_time(self._clock.kept), format_time(self._clock.end)
+        self._shown.note(f"time  {kept} of {end} are kept for building the kit")
 
     @contextmanager
     def _spending(self, phase: str) -> Iterator[None]:
@@ -282,6 +322,28 @@ class Search:
         finally:
             self.journal.spend(phase, time.monotonic() - began)
             self.journal.write()
+
+    def _counting(self, purpose: str) -> Callable[[int, int], None]:
+        """Shows what has begun of a job whose length is known at most."""
+        began = time.monotonic()
+
+        def show(number: int, most: int) -> None:
+            taken = time.monotonic() - began
+            left = taken / max(1, number - 1) * (most - number + 1)
+            self._show(purpose, number, most, min(left, self._clock.left("search")))
+
+        return show
+
+    def _percent(self, purpose: str) -> Callable[[str, float], None]:
+        """Shows what a job does and the percent of its time that are over."""
+        began = time.monotonic()
+
+        def show(what: str, share: float) -> None:
+            if share > 0:
+                left = (time.monotonic() - began) / share * (1 - share)
+                self._show(f"{purpose}, {what}", max(1, round(100 * share)), 100, left)
+
+        return show
 
     def _show(self, purpose: str, done: int, whole: int, left: float) -> None:
         self._shown.photos(PhotosReport(purpose, done, whole, left))

@@ -42,7 +42,9 @@ class ExtractorSettings:
         above=0,
     )
     time: str | float | None = _limit(
-        "Time limit for all of this, such as 1h. It makes epochs and measured sub-networks fewer.",
+        "Time limit of the whole command, such as 1h. It makes epochs, measured sub-networks and "
+        "forecasts fewer. Building the kit cannot be made faster: its time is estimated and kept "
+        "free, and a limit that leaves no room for the rest is refused.",
         metavar="TIME",
         unset="no limit",
     )

@@ -1,7 +1,7 @@
 """Networks: architectures (one file each), their declared facts and their anatomy."""
 
 # Importing an architecture registers it.
-from pocketune.networks.about import About, Normalization, about, normalize, set_about
+from pocketune.networks.about import About, Normalization, about, name_of, normalize, set_about
 from pocketune.networks.anatomy.anatomy import Anatomy, anatomy
 from pocketune.networks.anatomy.blocks import Block, Layer
 from pocketune.networks.anatomy.modules import Factory
@@ -39,6 +39,7 @@ __all__ = [
     "about",
     "anatomy",
     "list_networks",
+    "name_of",
     "normalize",
     "register_network",
     "set_about",

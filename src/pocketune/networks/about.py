@@ -75,6 +75,7 @@ class About:
 
     Attributes:
         config: How to rebuild the network; None for a foreign network.
+        name: What listings call a foreign network; None for the name of its class.
         normalization: Normalization of the images that the network takes.
         method: The resolved `pocketune.methods.Method` that the network is adapted to, if any.
         frozen_bits: Bits in which the kernels of frozen convolutions are stored, 32 or 8.
@@ -86,6 +87,7 @@ class About:
     """
 
     config: NetworkConfig | None = None
+    name: str | None = None
     normalization: Normalization = Normalization.IMAGENET
     method: Any = None  # a Method; networks cannot import methods
     frozen_bits: int = 32
@@ -112,6 +114,12 @@ def about(network: nn.Module) -> About:
     if isinstance(facts, About):
         return facts
     return About(normalization=timm_normalization(network) or Normalization.IMAGENET)
+
+
+def name_of(network: nn.Module) -> str:
+    """What listings call a network."""
+    facts = about(network)
+    return facts.config.name if facts.config else facts.name or type(network).__name__
 
 
 def timm_normalization(network: nn.Module) -> Normalization | None:

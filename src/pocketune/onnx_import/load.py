@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError
+from pocketune.files import shown
 from pocketune.networks.about import Normalization, set_about
 from pocketune.networks.anatomy.output import find_output, only_layer
 from pocketune.networks.architectures.parts import initialize_linear
@@ -56,7 +57,8 @@ def load_onnx(
     network = OnnxNetwork(with_blocks(layers), channels_last=file.channels_last)
     _compare(network, file)
     _require_any_batch(network, file)
-    set_about(network, normalization=normalization or Normalization.IMAGENET)
+    name = f"{shown(file.path.stem, 40)}.onnx"  # no registered network has the suffix
+    set_about(network, name=name, normalization=normalization or Normalization.IMAGENET)
     if classes is not None:
         with_classes(network, classes, size)
     return network.train()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from pocketune.data.decoding import Decoding
     from pocketune.planner.journal import Journal
     from pocketune.planner.source import Source
     from pocketune.planner.trial import Length, Probe, Trial
@@ -31,6 +32,7 @@ class Evidence:
         probe: Makes a short run of a trial's kit; see `PlanContext.probe`.
         journal: The journal of the plan.
         images: Images that a whole run trains on.
+        decoding: What decoding the photos takes, for a size of the images.
         clock: Seconds, for measuring what preparations take.
 
     Attributes:
@@ -44,11 +46,13 @@ class Evidence:
         probe: Callable[[Trial, Path, Length], Probe],
         journal: Journal,
         images: int,
+        decoding: Callable[[int], Decoding | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.source = source
         self.probe = probe
         self.journal = journal
+        self.decoding = decoding
         self.clock = clock
         self.limits = journal.plan.asked.limits
         limit = self.limits.time

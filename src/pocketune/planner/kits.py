@@ -19,6 +19,8 @@ from pocketune.planner.predict import predict_cost
 from pocketune.planner.trial import HeadScore
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pocketune.arrays import FloatArray
     from pocketune.planner.context import PlanContext
     from pocketune.planner.plan import Asked
@@ -34,7 +36,7 @@ class KitSource:
         context: What candidates are measured with.
         asked: What the plan is asked for.
         kits: The user's folder of kits; None for that in the environment variable, if any.
-        bundled: Whether the bundled kits are candidates.
+        bundled: Whether the bundled kits for the photos' task are candidates.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class KitSource:
     ) -> None:
         self._context = context
         self._asked = asked
-        self._paths = kit_paths(kits, bundled=bundled)
+        self._paths = kit_paths(kits, list_kits(asked.task) if bundled else ())
         self._opened: dict[str, Kit] = {}
         self._features: dict[str, Features] = {}
         self._firsts: dict[str, FloatArray] = {}
@@ -126,18 +128,18 @@ class KitSource:
         return Path(str(candidate.kit))
 
 
-def kit_paths(folder: Path | None, *, bundled: bool = True) -> list[tuple[str, Path]]:
-    """Name and path of the bundled kits and of those in a folder, in order.
+def kit_paths(folder: Path | None, bundled: Sequence[str] = ()) -> list[tuple[str, Path]]:
+    """Name and path of bundled kits and of those in a folder, in order.
 
     Args:
         folder: A folder of kits; None for that in the environment variable `POCKETUNE_KITS`, if
             there is one.
-        bundled: Whether to name the bundled kits.
+        bundled: Names of bundled kits.
 
     Raises:
         PocketuneError: The folder cannot be read.
     """
-    found = [(name, bundled_kit(name)) for name in list_kits()] if bundled else []
+    found = [(name, bundled_kit(name)) for name in bundled]
     if folder is None and os.environ.get(KITS):
         folder = Path(os.environ[KITS])
     if folder is None:

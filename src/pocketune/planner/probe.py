@@ -87,7 +87,7 @@ def run_probe(
             peak=record.peak_memory,
             step_seconds=record.step_seconds or 0.0,
             seconds=time.monotonic() - began,
-            photos=record.photos.validation,
+            photos=record.photos.scored,
         )
 
 

@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pocketune.data.decoding import HEAVY_BYTES
+from pocketune.device.memory.budget import heaviest_photo
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import PocketuneError
 from pocketune.planner.alternatives import smallest_budget, too_large
@@ -232,10 +234,14 @@ class Screening:
             return f"there is nothing to choose from: {self._evidence.why_not()}"
         needed = format_size(smallest_budget(self._journal.plan) or 0)
         least = min(trials, key=lambda trial: trial.memory)
-        return (
+        reason = (
             f"nothing fits the budget of {format_size(budget)}; the smallest that something fits "
             f"is {needed}, for {least.name}"
         )
+        decoding = self._evidence.decoding(least.candidate.size)
+        if decoding is None or decoding.most <= HEAVY_BYTES:
+            return reason
+        return f"{reason}: {heaviest_photo(decoding)}"
 
     def _mates(self, trial: Trial) -> list[Trial]:
         """All trials of a group."""

@@ -24,6 +24,7 @@ from pocketune.reporting.evidence import Evidence, photo_sections
 from pocketune.reporting.memory import parts, step_memory
 from pocketune.reporting.metrics import Metrics
 from pocketune.reporting.page import Page, Section, Tile
+from pocketune.reporting.progress import busy, staged
 from pocketune.reporting.words import (
     below_budget,
     chance,
@@ -38,9 +39,10 @@ from pocketune.reporting.words import (
 from pocketune.tasks import task_named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pocketune.arrays import StrPath
+    from pocketune.data.decoding import Decoding
     from pocketune.kit.kit import Kit
 
 _log = logging.getLogger(__name__)
@@ -60,26 +62,43 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
     record, model = RunRecord.read(folder), Model.open(folder)
     missing, evidence = "", None
     try:
-        evidence = Evidence.gather(model, run_photos(model, photos))
+        with busy("finding the photos"):  # each mask is read
+            splits = run_photos(model, photos)
+        evidence = Evidence.gather(model, splits)
     except PocketuneError as error:
         if photos is not None:
             raise
         missing = f"The parts of this report that show photos are left out: {error}."
         _log.info("the parts of the report that show photos are left out: %s", error)
-    metrics = Metrics.read(run_file(folder, METRICS) or folder / METRICS)
+    with staged() as progress:
+        sections = tuple(_sections(record, model, evidence, folder, progress))
     return Page(
         title=f"{record.photos.name}: {len(record.classes)} {model.task.noun}",
         subtitle=f"{titled(record.network)}, method {configured(record.method)}",
         summary=(*_summary(record, model), *filter(None, [missing])),
         tiles=tuple(_tiles(record)),
-        sections=(
-            *([_training(record, metrics)] if record.steps else ()),
-            *(photo_sections(evidence) if evidence else ()),
-            *_memory_sections(record, model.kit),
-            _configuration(record, folder),
-        ),
+        sections=sections,
         version=pocketune.__version__,
     )
+
+
+def _sections(
+    record: RunRecord,
+    model: Model,
+    evidence: Evidence | None,
+    folder: Path,
+    progress: Callable[[str, float], None],
+) -> Iterator[Section]:
+    """The sections of a page, in order; most of the time goes into their charts."""
+    progress("drawing the curves", 0.0)
+    if record.steps:
+        yield _training(record, Metrics.read(run_file(folder, METRICS) or folder / METRICS))
+    progress("drawing what the photos show", 0.3)
+    yield from photo_sections(evidence) if evidence else ()
+    progress("drawing the memory", 0.7)
+    decoding = evidence.splits.decoding if evidence else None
+    yield from _memory_sections(record, model.kit, decoding)
+    yield _configuration(record, folder)
 
 
 def _summary(record: RunRecord, model: Model) -> Iterator[str]:
@@ -98,7 +117,7 @@ def _summary(record: RunRecord, model: Model) -> Iterator[str]:
 
 
 def _quality(record: RunRecord) -> str:
-    best, held = record.best, record.photos.validation
+    best, held = record.best, record.photos.scored
     if best is None:
         return _without_validation(record)
     value = f"{best.name} is {best.value:{best.style}}"
@@ -164,14 +183,13 @@ def _budget(record: RunRecord) -> int | None:
     return None if budget is None else int(budget)
 
 
-def _memory_sections(record: RunRecord, kit: Kit) -> Iterator[Section]:
+def _memory_sections(record: RunRecord, kit: Kit, decoding: Decoding | None) -> Iterator[Section]:
     """Nothing was predicted for a run in a browser, whose process is not measured."""
     if record.predicted_memory is not None:
-        yield _memory(record, kit, record.predicted_memory)
+        yield _memory(record, kit, _estimate(record, kit, record.predicted_memory, decoding))
 
 
-def _memory(record: RunRecord, kit: Kit, predicted: int) -> Section:
-    estimate = _estimate(record, kit, predicted)
+def _memory(record: RunRecord, kit: Kit, estimate: MemoryEstimate) -> Section:
     budget, measured = _budget(record), record.peak_memory
     charts = [parts_chart(parts(estimate), measured, budget)]
     text: tuple[str, ...] = ()
@@ -186,7 +204,9 @@ def _memory(record: RunRecord, kit: Kit, predicted: int) -> Section:
     return Section(title="Memory", text=text, charts=tuple(charts))
 
 
-def _estimate(record: RunRecord, kit: Kit, predicted: int) -> MemoryEstimate:
+def _estimate(
+    record: RunRecord, kit: Kit, predicted: int, decoding: Decoding | None
+) -> MemoryEstimate:
     """The prediction of the run; what the process took before it is the rest of the total."""
     settings = TrainSettings.from_dict(record.settings)
 
@@ -198,6 +218,8 @@ def _estimate(record: RunRecord, kit: Kit, predicted: int) -> MemoryEstimate:
             slots=state_slots(settings.optimizer, settings.sgd_momentum),
             accumulate=settings.accumulate,
             refits=settings.head_start != "random",
+            photos=record.photos.training,
+            decoding=decoding,
         )
 
     return of(max(0, predicted - of(0).total))

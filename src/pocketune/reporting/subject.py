@@ -13,6 +13,7 @@ from pocketune.planner.plan import PLAN
 from pocketune.reporting.comparison import comparison_page
 from pocketune.reporting.page import Page, require_packages, write
 from pocketune.reporting.plan import plan_page
+from pocketune.reporting.progress import busy
 from pocketune.reporting.run import run_page
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def _page(path: Path, photos: StrPath | None) -> tuple[Page, Path]:
     for name, page in ((PLAN, plan_page), (COMPARISON, comparison_page)):
         file = path / name if path.is_dir() else path
         if file.name == name and file.is_file():
-            return page(file), file.parent / NAME
+            with busy("drawing the page"):
+                return page(file), file.parent / NAME
     raise PocketuneError(
         f"{path} is neither a run nor a plan nor a comparison: give the folder of one"
     )

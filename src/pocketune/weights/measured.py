@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pocketune.data import ImageDataset, sample, training_images
-from pocketune.errors import PocketuneError, check_positive
+from pocketune.errors import PocketuneError, Remedy, check_positive
 from pocketune.networks.about import normalize
 from pocketune.weights.batch_norm import restore_batch_norm
 from pocketune.weights.create import create_network
@@ -64,7 +64,10 @@ def measure_norms(network: nn.Module, photos: ImageDataset | None, size: int, wh
         PocketuneError: `photos` is None.
     """
     if photos is None:
-        raise PocketuneError(f"the batch norms in {which}: name photos to measure them on")
+        raise PocketuneError(
+            f"the batch norms in {which}",
+            remedy=Remedy("measure norms", "name photos to measure them on"),
+        )
     restore_batch_norm(network, sample_batches(network, photos, size=size))
 
 

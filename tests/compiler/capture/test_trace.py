@@ -244,14 +244,17 @@ class _Calls(nn.Module):
 def test_decisions_by_the_data_are_refused() -> None:
     network = adapt(tiny(), BiasAndLast())
     network.pool = nn.Sequential(_Calls(lambda x: x if x.sum() > 0 else -x), network.pool)
-    with pytest.raises(PocketuneError, match=r"TinyNetwork.*values of a tensor"):
+    with pytest.raises(
+        PocketuneError, match=r"TinyNetwork.*values of a tensor in its module 'pool\.0',"
+    ):
         step_of(network)
 
 
 def test_a_shape_that_does_not_fit_is_reported() -> None:
     network = adapt(tiny(), BiasAndLast())
     network.pool = _Fails()
-    with pytest.raises(PocketuneError, match=r"TinyNetwork cannot be traced.*3, 16, 16"):
+    message = r"TinyNetwork cannot be traced.*3, 16, 16.* in its module 'pool': "
+    with pytest.raises(PocketuneError, match=message):
         step_of(network)
 
 

@@ -34,8 +34,8 @@ def test_a_step_has_the_operators_and_shapes_of_make_fx() -> None:
 
     def step(tensors: dict[str, Tensor], images: Tensor) -> list[Tensor]:
         scores = torch.func.functional_call(network, tensors, (images,))
-        loss = functional.mish(scores).sum()
-        return list(torch.autograd.grad(loss, [tensors[name] for name in parameters]))
+        given = [tensors[name] for name in parameters]
+        return list(torch.autograd.grad(functional.mish(scores), given, scores.detach()))
 
     images = torch.zeros(2, 3, 16, 16)
     table = decompositions()
@@ -74,6 +74,11 @@ def test_random_numbers_are_recorded() -> None:
     assert targets(trace(lambda x: [x + torch.rand(3)], leaf(3)))[0] == "aten.rand.default"
 
 
+def test_random_numbers_in_place_are_recorded() -> None:
+    graph = trace(lambda x: [x * torch.empty_like(x).bernoulli_(0.5)], leaf(3))
+    assert "aten.bernoulli_.float" in map(str, (node.target for node in needed(graph)))
+
+
 def test_a_tensor_that_is_changed_is_read_changed() -> None:
     def function(x: Tensor) -> list[Tensor]:
         y, z = x.exp(), torch.zeros(3)
@@ -93,7 +98,7 @@ def constant(x: Tensor) -> Tensor:
 
 
 def in_turns(x: Tensor) -> Tensor:
-    y = x.exp()
+    y = x + 1
     first, rows = y[:, 0], y[1:]
     y[:, -1] = first
     rows[:, :2].add_(1)[:, 1:] *= 3
@@ -102,23 +107,51 @@ def in_turns(x: Tensor) -> Tensor:
     return y + first[:, None] + rows
 
 
-@pytest.mark.parametrize("function", [constant, in_turns])
+def reshaped(x: Tensor) -> Tensor:
+    y = x + 1
+    y.view(2, 2, 2)[:, 1].div_(x[:, :2])
+    y.unsqueeze(1)[:, 0, :1] -= 1
+    y.unsqueeze(1).squeeze(1).mul_(3)
+    return y
+
+
+def turned(x: Tensor) -> Tensor:
+    y = x[None] + 1
+    y.permute(2, 0, 1)[1:3].neg_()
+    y[0].t()[-1] = x[:, 0]
+    y.transpose(0, 2)[0].clamp_(min=2)
+    return y
+
+
+def stepped(x: Tensor) -> Tensor:
+    y = torch.empty_like(x)
+    y[:, ::2] = x[:, :2]
+    y[:, 1::2] = x[:, 2:] + y[:, ::2]
+    return y
+
+
+@pytest.mark.parametrize("function", [constant, in_turns, reshaped, turned, stepped])
+@pytest.mark.parametrize("grad", [False, True])
 def test_a_tensor_of_which_a_part_is_written_is_read_changed(
-    function: Callable[[Tensor], Tensor],
+    function: Callable[[Tensor], Tensor], grad: bool
 ) -> None:
-    x = leaf(2, 4, grad=False)
-    graph = trace(lambda x: [function(x)], x)
-    torch.testing.assert_close(run(graph, x), [function(x)])
+    def values_and_gradients(x: Tensor) -> list[Tensor]:
+        y = function(x)
+        return [y, *(torch.autograd.grad(y, [x], y.detach()) if grad else ())]
+
+    x = leaf(2, 4, grad=grad)
+    graph = trace(values_and_gradients, x, decompositions=decompositions())
+    torch.testing.assert_close(run(graph, x), values_and_gradients(x))
 
 
-def test_positions_that_are_written_are_consecutive() -> None:
+def test_positions_that_are_written_are_consecutive_or_all_that_far_apart() -> None:
     def function(x: Tensor) -> list[Tensor]:
         y = x.exp()
-        y[::2] = 0
+        y[:3:2] = 0
         return [y]
 
-    with pytest.raises(RuntimeError, match="positions of a tensor that are 2 apart"):
-        trace(function, leaf(4))
+    with pytest.raises(RuntimeError, match="writes into 2 of 5 positions of a tensor, 2 apart"):
+        trace(function, leaf(5))
 
 
 def test_operators_with_several_results() -> None:

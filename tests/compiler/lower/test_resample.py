@@ -1,4 +1,4 @@
-"""Pooling, bilinear upsampling and padding by pixels, with their gradients."""
+"""Pooling, resizing and padding by pixels, with their gradients."""
 
 import pytest
 import torch
@@ -90,18 +90,23 @@ def test_a_pyramid_of_pooled_maps_joins_its_input(rows_max_pixels: int) -> None:
     check_function(step, [x, w, g], (), rows_max_pixels)
 
 
-@settings(max_examples=40)
+@settings(max_examples=80)
 @given(
     old=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     new=st.tuples(st.integers(1, 14), st.integers(1, 14)),
+    mode=st.sampled_from(["bilinear", "bicubic"]),
     align_corners=st.booleans(),
     rows=st.sampled_from([NEVER_ROWS, ALWAYS_ROWS]),
 )
-def test_bilinear_resizing(
-    old: tuple[int, int], new: tuple[int, int], align_corners: bool, rows: int
+def test_resizing(
+    old: tuple[int, int],
+    new: tuple[int, int],
+    mode: str,
+    align_corners: bool,
+    rows: int,
 ) -> None:
     def resize(x: Tensor) -> Tensor:
-        return F.interpolate(x, new, mode="bilinear", align_corners=align_corners)
+        return F.interpolate(x, new, None, mode, align_corners)
 
     check_map(resize, leaf(2, 3, *old), rows)
 

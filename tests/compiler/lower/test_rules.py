@@ -58,6 +58,14 @@ def pruned(x: Tensor, y: Tensor) -> list[Tensor]:
     return [ours.restore(values, packed, list(x.shape), False), kept]
 
 
+def resized(op: Any) -> Function:
+    return lambda x, _: [op(x, [9, 4], False)]
+
+
+def resized_back(op: Any) -> Function:
+    return lambda g, _: [op(g, [6, 6], [2, 4, 3, 8], False)]
+
+
 def group_norm_gradients(g: Tensor, x: Tensor, w: Tensor) -> list[Tensor]:
     y, mean, inverse = aten.native_group_norm(x, w, w, 2, 4, 36, 2, 1e-5)
     gradients = aten.native_group_norm_backward(
@@ -77,44 +85,38 @@ CONV = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 
 UNARY = (
     aten.abs,
+    aten.cos,
     aten.erf,
     aten.exp,
     aten.expm1,
     aten.gelu,
     aten.hardsigmoid,
-    aten.hardsigmoid_,
     aten.hardswish,
-    aten.hardswish_,
     aten.hardtanh,
-    aten.hardtanh_,
     aten.leaky_relu,
-    aten.leaky_relu_,
     aten.log,
     aten.log1p,
     aten.neg,
     aten.reciprocal,
     aten.relu,
-    aten.relu_,
     aten.round,
     aten.rsqrt,
     aten.sgn,
     aten.sigmoid,
     aten.sign,
     aten.silu,
-    aten.silu_,
+    aten.sin,
     aten.sqrt,
     aten.tanh,
 )
 BINARY = (
     aten.add.Tensor,
-    aten.add_.Tensor,
     aten.sub.Tensor,
     aten.mul.Tensor,
-    aten.mul_.Tensor,
     aten.rsub.Tensor,
     aten.maximum.default,
     aten.minimum.default,
-    aten.copy_.default,
+    aten.copy.default,
     aten.eq.Tensor,
     aten.ge.Tensor,
     aten.gt.Tensor,
@@ -123,7 +125,6 @@ BINARY = (
 )
 WITH_A_NUMBER = (
     aten.add.Scalar,
-    aten.add_.Scalar,
     aten.sub.Scalar,
     aten.mul.Scalar,
     aten.div.Scalar,
@@ -138,9 +139,11 @@ LOGIC = (
     aten.bitwise_and.Tensor,
     aten.bitwise_or.Tensor,
     aten.logical_and.default,
-    aten.logical_and_.default,
     aten.logical_or.default,
 )
+
+RESIZES = (aten.upsample_bilinear2d, aten.upsample_bicubic2d)
+RESIZES_BACK = (aten.upsample_bilinear2d_backward, aten.upsample_bicubic2d_backward)
 
 # of two maps (2, 4, 6, 6)
 MAPS: dict[Any, Function] = {
@@ -217,10 +220,8 @@ MAPS: dict[Any, Function] = {
     aten.replication_pad2d_backward.default: lambda x, y: [
         aten.replication_pad2d_backward(x, y[:, :, 1:, :3], [1, 2, 0, 1])
     ],
-    aten.upsample_bilinear2d.default: lambda x, y: [aten.upsample_bilinear2d(x, [9, 7], False)],
-    aten.upsample_bilinear2d_backward.default: lambda x, y: [
-        aten.upsample_bilinear2d_backward(x, [6, 6], [2, 4, 3, 5], False)
-    ],
+    **{op.default: resized(op) for op in RESIZES},
+    **{op.default: resized_back(op) for op in RESIZES_BACK},
     ours.slope_nonnegative.default: lambda x, y: [ours.slope_nonnegative(x) * y],
     ours.slope_between.default: lambda x, y: [ours.slope_between(x, 0.0, 0.5) * y],
     ours.patch_pool.default: lambda x, y: [ours.patch_pool(x, [2, 2], [0, 0], [3, 3], 4)],

@@ -95,6 +95,15 @@ def test_the_live_line_is_written_over_and_epochs_stay() -> None:
     assert second == format_epoch(EPOCH).ljust(len(first)) + "\n"
 
 
+def test_the_live_line_ends_at_its_latest_text() -> None:
+    stream = Terminal()
+    line = LiveLine(stream)
+    for done in (8, 16, 71):  # of 76, 5 of which cannot be decoded
+        line.photos(PhotosReport("classifier from the photos", done, 76, 0.0))
+    line.close()
+    assert stream.getvalue().split("\r")[-1] == "classifier from the photos: 71/76  0:00 left\n"
+
+
 def test_the_live_line_never_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     stream = Terminal()

@@ -76,6 +76,21 @@ def test_other_classes_replace_the_head(place, tmp_path):
     assert found.confusion.sum() < found.images * 32 * 24 * 0.6  # sky is ignored, as in training
 
 
+def test_a_run_that_is_trained_further_reads_masks_as_before(place, tmp_path):
+    write_scenes(tmp_path / "photos", 12, names=False)
+    options = {"engine": PixelEngine, "epochs": 1, "progress": Silent()}
+    told = {"ignore": "0", "class_names": "0=sky,1=way,2=car"}
+    photos = tmp_path / "photos"
+    first = train(place / "kit", photos, tmp_path / "first", **options, **told)
+    assert first.classes == ("way", "car")
+    further = train(first.run, photos, tmp_path / "further", **options)
+    assert further.classes == first.classes
+    assert further.head == "kept"
+    assert RunRecord.read(further.run).settings.items() >= told.items()
+    other = train(first.run, photos, tmp_path / "other", **options, ignore="255")
+    assert other.classes == ("sky", "way", "car")
+
+
 def test_the_start_is_computed_with_the_weights_of_the_loss(place, tmp_path):
     results = [
         run(place, tmp_path / str(weights), epochs=0, class_weights=weights)

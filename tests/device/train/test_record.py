@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune import __version__
+from pocketune.data import load_splits
 from pocketune.device.machine import Machine
 from pocketune.device.train import RunRecord
 from pocketune.device.train.interrupt import Interrupted
@@ -40,7 +42,8 @@ Run = Callable[..., TrainResult]
 def run(kit: Path, photos: Path, tmp_path: Path) -> Run:
     def call(**changes: Any) -> TrainResult:
         options = {"engine": SoftmaxEngine, "progress": Silent(), "epochs": 3, "lr": 0.05}
-        return train(kit, photos, tmp_path / "run", **{**options, **changes})
+        own = changes.pop("photos", photos)
+        return train(kit, own, tmp_path / "run", **{**options, **changes})
 
     return call
 
@@ -106,6 +109,17 @@ def test_without_validation_photos_there_is_no_score(run: Run) -> None:
     assert (record.best, record.last, record.photos.validation) == (None, None, 0)
 
 
+def test_validation_photos_that_cannot_be_decoded_are_not_scored(
+    run: Run, photos: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "photos"
+    copytree(photos, own)
+    damaged = own / load_splits(own, seed=0).val.names[0]
+    damaged.write_bytes(damaged.read_bytes()[:60])
+    found = RunRecord.read(run(photos=own).run).photos
+    assert (found.validation, found.unreadable, found.scored) == (6, 1, 5)
+
+
 def test_an_interrupted_run_has_none_until_it_is_resumed(run: Run, tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         run(engine=failing("gradients", 8, interrupt))
@@ -126,7 +140,7 @@ def test_a_log_that_the_user_edited_still_gives_a_record(run: Run, tmp_path: Pat
         return result
 
     result = run(epochs=1, engine=failing("gradients", 3, scribble))
-    assert len(json.loads((result.run / RESULT).read_text())["photos"]) == 5
+    assert json.loads((result.run / RESULT).read_text())["photos"]["training"] == 24
     assert RunRecord.read(result.run).steps == 6
 
 

@@ -49,7 +49,7 @@ def test_fields_of_another_version(change: dict[str, object]) -> None:
     ("changes", "message"),
     [
         ({"epochs": -1}, "epochs must be at least 0, not -1"),
-        ({"steps": 5}, "give either epochs or steps"),
+        ({"steps": 5}, "epochs and steps must not be given together"),
         ({"epochs": None, "steps": -1}, "steps must be at least 1, not -1"),
         ({"lr": 0.0}, "lr must be above 0, not 0.0"),
         ({"lr": float("nan")}, "lr must be above 0, not nan"),

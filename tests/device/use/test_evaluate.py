@@ -135,7 +135,7 @@ def _copy(names: tuple[str, ...], source: Path, target: Path) -> Path:
 
 def test_a_kit_has_held_nothing_back(tmp_path: Path) -> None:
     kit = TinyKit().write(tmp_path / "kit")
-    with pytest.raises(PocketuneError, match="is not a run: give photos"):
+    with pytest.raises(PocketuneError, match="is not a run; give photos"):
         evaluate(kit.path)
 
 

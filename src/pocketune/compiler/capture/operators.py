@@ -26,17 +26,14 @@ _DECOMPOSED = (
     aten._softmax_backward_data,
     aten.baddbmm,
     aten.celu,
-    aten.celu_,
     aten.clamp_max,
     aten.clamp_min,
     aten.elu,
-    aten.elu_,
     aten.elu_backward,
     aten.glu,
     aten.glu_backward,
     aten.leaky_relu_backward,
     aten.mish,
-    aten.mish_,
     aten.mish_backward,
     aten.mv,
     aten.sigmoid_backward,
@@ -79,6 +76,28 @@ def _global_maximum(x: Tensor, output_size: Any, return_indices: bool = False) -
     return x.amax((2, 3), keepdim=True)
 
 
+def _conv1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """A convolution of maps of one row."""
+    stride, padding, dilation = map(_in_row, (stride, padding, dilation), (1, 0, 1))
+    x, weight = x.unsqueeze(-2), weight.unsqueeze(-2)
+    return functional.conv2d(x, weight, bias, stride, padding, dilation, groups).squeeze(-2)
+
+
+def _in_row(given: Any, along: int) -> Any:
+    """An argument of one dimension for two, of which the first is that of the rows."""
+    if isinstance(given, str):
+        return given
+    return along, given if isinstance(given, int) else given[0]
+
+
 def _instance_norm(
     x: Tensor,
     running_mean: Tensor | None = None,
@@ -106,24 +125,22 @@ def _pad(x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     return x
 
 
-def _add_to_view(x: Tensor, other: Any, **options: Any) -> Any:
-    """A sum, where `view += other` would write into the tensor behind the view.
-
-    That tensor keeps its values; a network that reads them again fails the check of the step.
-    """
-    if not (x.requires_grad and x._is_view()):
-        return NotImplemented
-    return torch.add(x, other, **options)
+def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    """Windows along a dimension, one after the other; PyTorch's own are a view that overlaps."""
+    dim %= x.dim()
+    starts = range(0, x.shape[dim] - size + 1, step)
+    return torch.stack([x.narrow(dim, i, size).movedim(dim, -1) for i in starts], dim)
 
 
 _PLAIN: dict[Any, Callable[..., Any]] = {
     functional.adaptive_avg_pool2d: _global_average,
     functional.adaptive_max_pool2d: _global_maximum,
+    functional.conv1d: _conv1d,
     functional.instance_norm: _instance_norm,
     functional.multi_head_attention_forward: multi_head,
     functional.pad: _pad,
     functional.scaled_dot_product_attention: scaled_dot_product,
     torch.einsum: einsum,
+    Tensor.unfold: _unfold,
     FUNCTIONAL_PAD: _pad,
-    Tensor.add_: _add_to_view,
 }

@@ -25,7 +25,7 @@ def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
     would save nothing.
     """
     images = traced.placeholders["images"]
-    frozen = _frozen_nodes(traced, images)
+    frozen = frozen_nodes(traced)
     needed = ancestors(node for _, node in traced.outputs)
     frontier = {source for node in needed - frozen for source in node.all_input_nodes} & frozen
     constants = {traced.placeholders[name] for name in traced.constants}
@@ -67,8 +67,9 @@ def _follows_cheaply(node: fx.Node, given: set[fx.Node]) -> bool:
     return all(_follows_cheaply(source, given) for source in node.all_input_nodes)
 
 
-def _frozen_nodes(traced: Traced, images: fx.Node) -> set[fx.Node]:
+def frozen_nodes(traced: Traced) -> set[fx.Node]:
     """The images, and the nodes computed from them and from constants only."""
+    images = traced.placeholders["images"]
     constant = {traced.placeholders[name] for name in traced.constants}
     frozen = {images}
     for node in traced.graph.nodes:

@@ -5,6 +5,7 @@ indices. These functions keep the leading dimension, that of the images, where i
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -61,22 +62,26 @@ def _masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     return torch.where(mask, torch.as_tensor(value, dtype=x.dtype), x)
 
 
-def _masked_fill_in_place(x: Tensor, mask: Tensor, value: Any) -> Tensor:
-    return x.copy_(_masked_fill(x, mask, value))
-
-
 def _filled(x: Tensor, value: Any) -> Tensor:
     """The value for each element of a tensor; the number of images, which is open, is that of x."""
     filling = torch.as_tensor(value, dtype=x.dtype)
     return torch.where(x == x, filling, filling)
 
 
-def _fill_in_place(x: Tensor, value: Any) -> Tensor:
-    return x.copy_(_filled(x, value))
+def _zero(x: Tensor) -> Tensor:
+    return _filled(x, 0)
 
 
-def _zeros_like(x: Tensor, dtype: torch.dtype | None = None, **_: Any) -> Any:
-    return _filled(x, 0) if dtype in (None, x.dtype) else NotImplemented
+def _full_like(x: Tensor, value: Any, dtype: torch.dtype | None = None, **_: Any) -> Any:
+    return _filled(x, value) if dtype in (None, x.dtype) else NotImplemented
+
+
+def _ones_like(x: Tensor, **options: Any) -> Any:
+    return _full_like(x, 1, **options)
+
+
+def _zeros_like(x: Tensor, **options: Any) -> Any:
+    return _full_like(x, 0, **options)
 
 
 def _average(x: Tensor, **options: Any) -> Tensor:
@@ -157,8 +162,18 @@ def _nearest_backward(g: Tensor, size: Sequence[int], shape: Sequence[int], *_: 
     return cells.sum((3, 5))
 
 
-def _zeros(x: Tensor, size: Sequence[int], **_: Any) -> Tensor:
-    return torch.zeros(size, dtype=x.dtype)
+def _full(
+    x: Tensor, size: Sequence[int], value: Any, dtype: torch.dtype | None = None, **_: Any
+) -> Tensor:
+    return torch.full(size, value, dtype=dtype or x.dtype)
+
+
+def _ones(x: Tensor, size: Sequence[int], **options: Any) -> Tensor:
+    return _full(x, size, 1, **options)
+
+
+def _zeros(x: Tensor, size: Sequence[int], **options: Any) -> Tensor:
+    return _full(x, size, 0, **options)
 
 
 def _empty_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], **_: Any) -> Tensor:
@@ -167,29 +182,50 @@ def _empty_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], **_: A
 
 
 def _as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int = 0) -> Any:
-    """That part, if it is consecutive along each dimension; other strides have no rule."""
-    if tuple(stride) != x.stride():
+    """A view of that tensor, which reads the elements between two strides as one dimension.
+
+    Views that overlap, and those of a tensor with gaps, have no rule.
+    """
+    order = _by_stride(x.shape, x.stride())
+    dims = _by_stride(size, stride)
+    x = x.permute([*(dim for dim in range(x.dim()) if dim not in order), *order])
+    if not x.is_contiguous():
         return NotImplemented
-    for dim in sorted(range(x.dim()), key=lambda dim: -stride[dim]):
-        start, offset = divmod(offset, stride[dim])
-        if start + size[dim] > x.shape[dim]:
+    steps = [x.numel(), *(stride[dim] for dim in dims), 1]
+    if any(large % small for large, small in pairwise(steps)):
+        return NotImplemented
+    x = x.reshape([large // small for large, small in pairwise(steps)])
+    counts = [*(size[dim] for dim in dims), 1]
+    for i, (count, step) in enumerate(zip(counts, steps[1:], strict=True)):
+        start, offset = divmod(offset, step)
+        if start + count > x.shape[i]:
             return NotImplemented
-        x = x.narrow(dim, start, size[dim])
-    return x
+        x = x.narrow(i, start, count)
+    return x.squeeze(-1).permute([dims.index(dim) for dim in sorted(dims)]).reshape(size)
+
+
+def _by_stride(size: Sequence[int], stride: Sequence[int]) -> list[int]:
+    """Dimensions of more than one element, that of the largest stride first."""
+    dims = [dim for dim, count in enumerate(size) if count > 1]
+    return sorted(dims, key=lambda dim: -stride[dim])
 
 
 SIMPLER: dict[Any, Callable[..., Any]] = {
     aten.as_strided.default: _as_strided,
     aten.channel_shuffle.default: _channel_shuffle,
-    aten.fill_.Scalar: _fill_in_place,
-    aten.fill_.Tensor: _fill_in_place,
+    aten.empty_like.default: _zeros_like,
+    aten.fill.Scalar: _filled,
+    aten.fill.Tensor: _filled,
+    aten.full_like.default: _full_like,
     aten.masked_fill.Scalar: _masked_fill,
     aten.masked_fill.Tensor: _masked_fill,
-    aten.masked_fill_.Scalar: _masked_fill_in_place,
-    aten.masked_fill_.Tensor: _masked_fill_in_place,
     aten.mean.default: _average,
+    aten.new_empty.default: _zeros,
     aten.new_empty_strided.default: _empty_strided,
+    aten.new_full.default: _full,
+    aten.new_ones.default: _ones,
     aten.new_zeros.default: _zeros,
+    aten.ones_like.default: _ones_like,
     aten.pixel_shuffle.default: _pixel_shuffle,
     aten.pixel_unshuffle.default: _pixel_unshuffle,
     aten.roll.default: _roll,
@@ -206,5 +242,6 @@ SIMPLER: dict[Any, Callable[..., Any]] = {
     aten.upsample_nearest2d_backward.default: _nearest_backward,
     aten.var.correction: _variance,
     aten.var_mean.correction: _variance_and_mean,
+    aten.zero.default: _zero,
     aten.zeros_like.default: _zeros_like,
 }

@@ -22,6 +22,7 @@ from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import normalize
 from pocketune.networks.anatomy.modules import BatchNorm, count_of_batches
 from pocketune.networks.anatomy.output import embeddings, inputs_of
+from pocketune.networks.probe import probing
 from pocketune.objectives import objective_of
 from pocketune.torch_private import uncheckpointed
 
@@ -164,22 +165,28 @@ def _trace(
     training: bool,
 ) -> Traced:
     tensors = _network_tensors(network)
-    with PlainOperators(), uncheckpointed(), _training_mode(network, training):
+    with (
+        _running(network) as running,
+        PlainOperators(),
+        uncheckpointed(),
+        _training_mode(network, training),
+    ):
+        arguments = tensors, *inputs.values()
         try:
-            graph = trace(function, tensors, *inputs.values(), decompositions=decompositions())
+            graph = trace(function, *arguments, decompositions=decompositions(), running=running)
         except DataDependentError as error:
             raise PocketuneError(
                 f"{type(network).__name__} cannot be compiled: "
                 + (
                     count_of_batches(network)
-                    or "its forward pass decides by the values of a tensor, which a graph of fixed "
-                    "operators cannot"
+                    or f"its forward pass decides by the values of a tensor{_place(running)}, "
+                    "which a graph of fixed operators cannot"
                 )
             ) from error
         except (RuntimeError, NotImplementedError, ValueError) as error:
             raise PocketuneError(
                 f"{type(network).__name__} cannot be traced with normalized images of shape "
-                f"{_normalized(inputs['images'])}: {str(error).splitlines()[0]}"
+                f"{_normalized(inputs['images'])}{_place(running)}: {str(error).splitlines()[0]}"
             ) from error
     nodes = [node for node in graph.nodes if node.op == "placeholder"]
     placeholders = dict(zip([*tensors, *inputs], nodes, strict=True))
@@ -187,6 +194,25 @@ def _trace(
     outputs = list(zip(output_names, returned, strict=True))
     constants = {name: t.detach() for name, t in tensors.items() if name not in dynamic}
     return Traced(graph, placeholders, outputs, constants)
+
+
+@contextmanager
+def _running(network: nn.Module) -> Iterator[list[str]]:
+    """The paths of the modules that run, the innermost last; after an error, of those that ran."""
+    paths: list[str] = []
+
+    def enter(path: str, _: nn.Module, __: list[Tensor]) -> None:
+        paths.append(path)
+
+    def leave(_: str, __: nn.Module, ___: list[Tensor]) -> None:
+        paths.pop()
+
+    with probing(network, enter=enter, leave=leave, evaluate=False, gradients=None):
+        yield paths
+
+
+def _place(running: list[str]) -> str:
+    return f" in its module {running[-1]!r}" if any(running[-1:]) else ""
 
 
 def _normalized(images: Tensor) -> tuple[int, ...]:

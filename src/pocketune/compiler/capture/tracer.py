@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from pocketune.compiler.capture.parts import Part, part_of
+from pocketune.compiler.capture.views import View, view_of
 from pocketune.networks.shapes import map_tensors, meta, result_on_meta
 from pocketune.torch_private import (
     NO_TORCH_FUNCTION,
@@ -18,6 +18,7 @@ from pocketune.torch_private import (
     is_composite,
     is_mutable,
     is_random,
+    out_of_place,
     tree_leaves,
 )
 
@@ -29,7 +30,10 @@ class DataDependentError(Exception):
 
 
 def trace(
-    function: Callable[..., Any], *inputs: Any, decompositions: Decompositions | None = None
+    function: Callable[..., Any],
+    *inputs: Any,
+    decompositions: Decompositions | None = None,
+    running: Sequence[str] = (),
 ) -> fx.Graph:
     """Run a function on tensors without data, and write down its operators.
 
@@ -39,16 +43,18 @@ def trace(
         function: Returns a list of tensors.
         inputs: Tensors and dictionaries of tensors, in the order of the graph's placeholders.
         decompositions: Functions that run simpler operators in place of an operator.
+        running: What names the modules that run, the innermost last, while the function runs.
 
     Returns:
-        The graph. `meta["val"]` of a node is its tensor on the meta device, or several. Tensors
+        The graph. `meta["val"]` of a node is its tensor on the meta device, or several, and
+        `meta["module"]` is the name of the module that runs, if there is one. Tensors
         that depend on no input are computed at once, and are `get_attr` nodes with their value in
         `meta["constant"]`.
 
     Raises:
         DataDependentError: The function asks for the value of a tensor.
     """
-    tracer = _Tracer(decompositions or {})
+    tracer = _Tracer(decompositions or {}, running)
     arguments = [tracer.inputs(given) for given in inputs]
     with tracer:
         results = function(*arguments)
@@ -86,18 +92,19 @@ class TracedTensor(Tensor):
 class _Tracer(LightDispatchMode):
     """Writes each operator that runs as a node."""
 
-    def __init__(self, decompositions: Decompositions) -> None:
+    def __init__(self, decompositions: Decompositions, running: Sequence[str]) -> None:
         super().__init__()
         self.graph = fx.Graph()
         self._decompositions = decompositions
+        self._running = running
         self._constants: dict[int, tuple[Tensor, fx.Node]] = {}
         """Constants, which stay alive, and their nodes, by the identity of the constants."""
         self._written: set[int] = set()
         """Identities of constants that an operator has written traced values into."""
-        self._parts: dict[int, Part] = {}
+        self._views: dict[int, View] = {}
         """Views, which stay alive, by their identity."""
-        self._parts_of: dict[int, list[Part]] = {}
-        """The same by the identity of what they are part of."""
+        self._views_of: dict[int, list[View]] = {}
+        """The same by the identity of the tensor behind them."""
         self._follows = True
         """Whether new views are remembered."""
 
@@ -123,6 +130,8 @@ class _Tracer(LightDispatchMode):
     ) -> Any:
         """Run an operator and write its node, or those of its simpler operators."""
         kwargs = kwargs or {}
+        if (plain := out_of_place(func)) is not None:
+            return self._in_place(plain, args, kwargs)
         simpler = func.decompose if is_composite(func) else self._decompositions.get(func)
         if simpler is not None:
             with self:
@@ -135,16 +144,26 @@ class _Tracer(LightDispatchMode):
             raise DataDependentError(str(func))
         result = result_on_meta(func, *map_tensors((args, kwargs), self._meta))
         node = self.graph.call_function(func, *map_tensors((args, kwargs), self.node))
+        if self._running:
+            node.meta["module"] = self._running[-1]
         made = self._noted(func, args, self._made(result, node))
         if changes_first(func):
             self._assign(args[0], node)
         return made
 
+    def _in_place(self, plain: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """Give the first tensor the values that an operator computes in a new one."""
+        changed: Tensor = args[0]
+        with self:
+            result = plain(*args, **kwargs).to(changed.dtype)
+        self._assign(changed, self.node(result))
+        return changed
+
     def _noted(self, func: Any, args: tuple[Any, ...], result: Any) -> Any:
-        """The result of an operator, which is remembered if it is part of another tensor."""
-        if self._follows and (part := part_of(func, args, result)) is not None:
-            self._parts[id(result)] = part
-            self._parts_of.setdefault(id(args[0]), []).append(part)
+        """The result of an operator, which is remembered if it is a view."""
+        if self._follows and (view := view_of(func, args, result)) is not None:
+            self._views[id(result)] = view
+            self._views_of.setdefault(id(args[0]), []).append(view)
         return result
 
     def _traces(self, types: Any, args: tuple[Any, ...]) -> bool:
@@ -158,24 +177,24 @@ class _Tracer(LightDispatchMode):
         return made
 
     def _assign(self, tensor: Tensor, node: fx.Node) -> None:
-        """Let later readers of a tensor, of what it is part of and of its parts read new values."""
+        """Let later readers of a tensor, of what is behind it and of its views read new values."""
         self._set(tensor, node)
         self._follows = False
         with self:
-            self._read_parts(tensor)
+            self._read_views(tensor)
             written = tensor
-            while (part := self._parts.get(id(written))) is not None:
-                self._set(part.whole, self.node(part.written()))
-                self._read_parts(part.whole, but=written)
-                written = part.whole
+            while (view := self._views.get(id(written))) is not None:
+                self._set(view.whole, self.node(view.written()))
+                self._read_views(view.whole, but=written)
+                written = view.whole
         self._follows = True
 
-    def _read_parts(self, tensor: Tensor, but: Tensor | None = None) -> None:
+    def _read_views(self, tensor: Tensor, but: Tensor | None = None) -> None:
         """Read the views of a tensor again, but one that has the new values."""
-        for part in self._parts_of.get(id(tensor), ()):
-            if part.view is not but:
-                self._set(part.view, self.node(part.read()))
-                self._read_parts(part.view)
+        for view in self._views_of.get(id(tensor), ()):
+            if view.view is not but:
+                self._set(view.view, self.node(view.read()))
+                self._read_views(view.view)
 
     def _set(self, tensor: Tensor, node: fx.Node) -> None:
         if isinstance(tensor, TracedTensor):

@@ -25,12 +25,12 @@ from pocketune.compiler.passes.program import shape_of
 aten = torch.ops.aten
 
 
-@lowers(aten.relu.default, aten.relu_.default)
+@lowers(aten.relu.default)
 def _relu(context: Context, node: fx.Node, x: Value) -> Value:
     return elementwise(context, "Relu", [x], x.shape)
 
 
-@lowers(aten.hardtanh.default, aten.hardtanh_.default)
+@lowers(aten.hardtanh.default)
 def _hardtanh(context: Context, node: fx.Node, x: Value, low: float = -1, high: float = 1) -> Value:
     return elementwise(context, "Clip", [x, low, high], x.shape)
 
@@ -58,7 +58,7 @@ def _masked(context: Context, g: Value, mask: Value) -> Value:
     return elementwise(context, "Mul", [g, factor], mask.shape)
 
 
-@lowers(aten.hardswish.default, aten.hardswish_.default)
+@lowers(aten.hardswish.default)
 def _hardswish(context: Context, node: fx.Node, x: Value) -> Value:
     gate = _hard_gate(context, x)
     return elementwise(context, "Mul", [x, gate], x.shape)
@@ -75,7 +75,7 @@ def _hardswish_backward(context: Context, node: fx.Node, g: Value, x: Value) -> 
     return elementwise(context, "Mul", [g, slope], x.shape)
 
 
-@lowers(aten.hardsigmoid.default, aten.hardsigmoid_.default)
+@lowers(aten.hardsigmoid.default)
 def _hardsigmoid(context: Context, node: fx.Node, x: Value) -> Value:
     return _hard_gate(context, x)
 
@@ -94,7 +94,7 @@ def _hard_gate(context: Context, x: Value) -> Value:
     return elementwise(context, "HardSigmoid", [x], x.shape, alpha=1 / 6, beta=0.5)
 
 
-@lowers(aten.leaky_relu.default, aten.leaky_relu_.default)
+@lowers(aten.leaky_relu.default)
 def _leaky_relu(context: Context, node: fx.Node, x: Value, slope: float = 0.01) -> Value:
     return elementwise(context, "LeakyRelu", [x], x.shape, alpha=float(slope))
 

@@ -71,21 +71,21 @@ class Context:
         """Lower one node whose inputs have been lowered.
 
         Raises:
-            PocketuneError: Its operator has no rule, or the rule refuses its arguments.
+            PocketuneError: Its operator has no rule, or the rule refuses its arguments; the
+                message names the module that runs the operator, if that is in the forward pass.
         """
         if node.target is operator.getitem:
             source, index = node.args
             self.values[node] = self.values[source][index]  # type: ignore[index]
             return
-        rule = RULES.get(node.target) or _objective_rule(node.target)
-        if rule is None:
-            raise PocketuneError(
-                f"no ONNX lowering for the operator {node.target}; register one with "
-                "pocketune.compiler.lower.lowers, or write the layer with other operators"
-            )
+        rule = RULES.get(node.target) or _objective_rule(node.target) or _no_rule
         args = fx.map_arg(node.args, self.value)
         kwargs = fx.map_arg(node.kwargs, self.value)
-        self.values[node] = rule(self, node, *args, **kwargs)
+        try:
+            self.values[node] = rule(self, node, *args, **kwargs)
+        except PocketuneError as error:
+            module = node.meta.get("module")
+            raise PocketuneError(f"module {module!r}: {error}" if module else str(error)) from error
 
     def value(self, node: fx.Node) -> Any:
         """The value that a traced node was lowered to."""
@@ -183,6 +183,13 @@ def constant_value(constant: Constant) -> Any:
             return Value(shape, expanded=Value((1, *shape[1:]), constant=values[:1]))
         return Value(shape, constant=values)
     return tuple(map(constant_value, constant))
+
+
+def _no_rule(_: Context, node: fx.Node, *__: Any, **___: Any) -> Value:
+    raise PocketuneError(
+        f"no ONNX lowering for the operator {node.target}; register one with "
+        "pocketune.compiler.lower.lowers, or write the layer with other operators"
+    )
 
 
 def _objective_rule(operator: object) -> Rule | None:

@@ -93,15 +93,12 @@ def _rows_operand(context: Context, operand: Value | float, by_image: bool) -> s
 
 _BINARY: dict[Any, str] = {
     aten.add.Tensor: "Add",
-    aten.add_.Tensor: "Add",
     aten.sub.Tensor: "Sub",
     aten.mul.Tensor: "Mul",
-    aten.mul_.Tensor: "Mul",
     aten.div.Tensor: "Div",
     aten.mul.Scalar: "Mul",
     aten.div.Scalar: "Div",
     aten.add.Scalar: "Add",
-    aten.add_.Scalar: "Add",
     aten.sub.Scalar: "Sub",
     aten.maximum.default: "Max",
     aten.minimum.default: "Min",
@@ -162,6 +159,8 @@ _UNARY: dict[Any, str] = {
     aten.sgn.default: "Sign",
     aten.sigmoid.default: "Sigmoid",
     aten.tanh.default: "Tanh",
+    aten.sin.default: "Sin",
+    aten.cos.default: "Cos",
 }
 
 
@@ -221,9 +220,9 @@ def _cast(
     return elementwise(context, "Cast", [x], x.shape, to=_CASTS[dtype])
 
 
-@lowers(aten.copy_.default)
+@lowers(aten.copy.default)
 def _copy(context: Context, node: fx.Node, x: Value, source: Value, *_: Any) -> Value:
-    """The result of an activation in place."""
+    """What is written into a tensor or a part of it."""
     if source.shape == x.shape:
         return source
     return Value(x.shape, expanded=source)
@@ -241,7 +240,6 @@ _COMPARISONS: dict[Any, str] = {
     aten.eq.Scalar: "Equal",
     aten.eq.Tensor: "Equal",
     aten.logical_and.default: "And",
-    aten.logical_and_.default: "And",
     aten.bitwise_and.Tensor: "And",
     aten.logical_or.default: "Or",
     aten.bitwise_or.Tensor: "Or",

@@ -94,7 +94,7 @@ def geometry(
         PocketuneError: The convolution is not of two dimensions.
     """
     if len(w.shape) != 4:
-        raise PocketuneError("only convolutions of two dimensions can be compiled")
+        raise PocketuneError("only convolutions of one or two dimensions can be compiled")
     vertical, horizontal = _pair(padding)
     return Geometry(
         kernel=(w.shape[2], w.shape[3]),

@@ -1,4 +1,4 @@
-"""Pooling, upsampling and padding of feature maps, and their gradients.
+"""Pooling, resizing and padding of feature maps, and their gradients.
 
 An operator that treats rows and columns alike and separately is `A X B^T` with constant matrices.
 Its gradient is `A^T G B`, which is exact, and every runtime computes such products fast. For a
@@ -38,7 +38,14 @@ def resample(
     return Value(shape, plain=b.add("MatMul", b.add("MatMul", above, name), beside))
 
 
-@lowers(aten.upsample_bilinear2d.default)
+_RESIZES: dict[Any, Any] = {
+    aten.upsample_bilinear2d_backward.default: aten.upsample_bilinear2d.default,
+    aten.upsample_bicubic2d_backward.default: aten.upsample_bicubic2d.default,
+}
+"""Operators that resize maps, by those of their gradients."""
+
+
+@lowers(*_RESIZES.values())
 def _upsample(
     context: Context,
     node: fx.Node,
@@ -47,11 +54,11 @@ def _upsample(
     align_corners: bool,
     *scales: float | None,
 ) -> Value:
-    matrices = _interpolation(x.shape, size, align_corners, *scales)
+    matrices = _interpolation(node.target, x.shape, size, align_corners, *scales)
     return resample(context, x, *matrices, shape_of(node))
 
 
-@lowers(aten.upsample_bilinear2d_backward.default)
+@lowers(*_RESIZES)
 def _upsample_backward(
     context: Context,
     node: fx.Node,
@@ -61,11 +68,13 @@ def _upsample_backward(
     align_corners: bool,
     *scales: float | None,
 ) -> Value:
-    vertical, horizontal = _interpolation(tuple(input_size), size, align_corners, *scales)
+    resize = _RESIZES[node.target]
+    vertical, horizontal = _interpolation(resize, tuple(input_size), size, align_corners, *scales)
     return resample(context, g, vertical.T, horizontal.T, shape_of(node))
 
 
 def _interpolation(
+    resize: Any,
     shape: tuple[int, ...],
     size: list[int],
     align_corners: bool,
@@ -76,7 +85,7 @@ def _interpolation(
 
     def weights(old: int, new: int, scale: float | None) -> Tensor:
         image = torch.eye(old).view(old, 1, old, 1)
-        resized: Tensor = aten.upsample_bilinear2d(image, [new, 1], align_corners, scale, None)
+        resized: Tensor = resize(image, [new, 1], align_corners, scale, None)
         return resized.view(old, new).T
 
     return weights(shape[2], size[0], vertical), weights(shape[3], size[1], horizontal)

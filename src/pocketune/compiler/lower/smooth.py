@@ -67,7 +67,7 @@ def _tanh_slope(on: _On, x: Value) -> Value:
     return on("Add", share, on("Mul", steep, on("Sub", 1.0, on("Mul", curve, curve))))
 
 
-@lowers(aten.silu.default, aten.silu_.default)
+@lowers(aten.silu.default)
 def _silu(context: Context, node: fx.Node, x: Value) -> Value:
     on = _On(context, x)
     return on("Mul", x, on("Sigmoid", x))

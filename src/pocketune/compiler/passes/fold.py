@@ -49,8 +49,6 @@ def _padded(node: object, program: Program) -> tuple[fx.Node | None, tuple[int, 
     return source, (top, left, bottom, right)
 
 
-_SCALES = {aten.mul.Tensor, aten.mul_.Tensor}
-_SHIFTS = {aten.add.Tensor, aten.add_.Tensor}
 _VIEWS = {
     aten.view.default,
     aten._unsafe_view.default,
@@ -70,9 +68,9 @@ def fold_norms(program: Program) -> None:
     """
     for node in program.needed():
         folded = None
-        if node.target in _SCALES:
+        if node.target is aten.mul.Tensor:
             folded = _scaled(program, node, *node.args)
-        elif node.target in _SHIFTS and not node.kwargs:
+        elif node.target is aten.add.Tensor and not node.kwargs:
             folded = _shifted(program, node, *node.args)
         elif node.target is aten.addcmul.default and not node.kwargs:
             folded = _normalized(program, node)
@@ -132,7 +130,7 @@ def _gradient(program: Program, node: fx.Node) -> fx.Node | None:
     kernel = program.tensor(w)
     if not alone or kernel is None or not isinstance(g, fx.Node) or g in program.given:
         return None
-    scale = _per_channel(program, g, g.args[1]) if g.target in _SCALES else None
+    scale = _per_channel(program, g, g.args[1]) if g.target is aten.mul.Tensor else None
     if scale is None:
         return None
     before, scaled = g.args[0], _scaled_kernel(program, node, kernel, scale)

@@ -79,9 +79,6 @@ def join_views(program: Program) -> None:
                     program.replace(node, made)
 
 
-_CLIPS = (aten.hardtanh.default, aten.hardtanh_.default)
-
-
 def reuse_clips(program: Program) -> None:
     """Take the mask of a clip's gradient from its output, which the next layer keeps anyway.
 
@@ -102,6 +99,6 @@ def reuse_clips(program: Program) -> None:
 
 
 def _limits(node: fx.Node) -> tuple[object, ...] | None:
-    if node.target not in _CLIPS:
+    if node.target is not aten.hardtanh.default:
         return None
     return (*node.args[1:], *(-1, 1)[len(node.args) - 1 :])

@@ -182,9 +182,16 @@ def _refuse_photo(
     """Refuse a run that would fit if it were not for its photos."""
     if without.total > budget:
         return
-    header = decoding.header
     raise BudgetExceeded(
         f"the budget of {format_size(budget)} is {format_size(estimate.total - budget)} short: "
+        f"{heaviest_photo(decoding)}"
+    )
+
+
+def heaviest_photo(decoding: Decoding) -> str:
+    """The photo that takes most memory to decode, and what to do about it."""
+    header = decoding.header
+    return (
         f"decoding {shown(decoding.name)} ({header.format}, {header.width} x {header.height}) "
         f"takes about {format_size(decoding.most)}; save it smaller or as an ordinary JPEG, or "
         "remove it"
@@ -246,7 +253,7 @@ class _Run:
 
     def bundled_kits(self, slots: float) -> Iterator[str]:
         """The bundled kits with which the run would fit."""
-        for name in list_kits():
+        for name in list_kits(self.kit.manifest.task.name):
             if self.fits(slots, kit=Kit.open(name)):
                 yield f"the bundled kit {name}"
 

@@ -50,7 +50,7 @@ class _Display(Progress, ABC):
 
     def photos(self, report: PhotosReport) -> None:
         """Show the count, now and then."""
-        self._pass(lambda: format_photos(report), last=report.done == report.photos)
+        self._pass(lambda: format_photos(report))
 
     def start(self, report: StartReport) -> None:
         """Show the start."""
@@ -58,7 +58,7 @@ class _Display(Progress, ABC):
 
     def step(self, report: StepReport) -> None:
         """Show the step, now and then."""
-        self._pass(lambda: format_step(report), last=report.step == report.steps)
+        self._pass(lambda: format_step(report))
 
     def epoch(self, report: EpochReport) -> None:
         """Show the epoch."""
@@ -73,7 +73,7 @@ class _Display(Progress, ABC):
         """Show lines that stay."""
 
     @abstractmethod
-    def _pass(self, text: Callable[[], str], *, last: bool) -> None:
+    def _pass(self, text: Callable[[], str]) -> None:
         """Show a line that is soon out of date, unless another was shown a moment ago."""
 
 
@@ -88,7 +88,7 @@ class PlainLines(_Display):
         for line in lines:
             _write(self._stream, line + "\n")
 
-    def _pass(self, text: Callable[[], str], *, last: bool) -> None:  # noqa: ARG002 - none is left
+    def _pass(self, text: Callable[[], str]) -> None:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _PLAIN
             self._keep(text())
@@ -101,23 +101,33 @@ class LiveLine(_Display):
         super().__init__(stream)
         self._next = 0.0
         self._shown = 0
+        self._latest: Callable[[], str] | None = None
 
     def close(self) -> None:
-        """End the line."""
+        """End the line, at its latest text."""
+        self._show()
         if self._shown:
             _write(self._stream, "\n")
             self._shown = 0
 
     def _keep(self, *lines: str) -> None:
+        self._latest = None
         for line in lines:
             self._write(line)
             self.close()
 
-    def _pass(self, text: Callable[[], str], *, last: bool) -> None:
-        if time.monotonic() >= self._next or last:
+    def _pass(self, text: Callable[[], str]) -> None:
+        self._latest = text
+        if time.monotonic() >= self._next:
             self._next = time.monotonic() + _REFRESH
+            self._show()
+
+    def _show(self) -> None:
+        """Write the latest text, if it is not written yet."""
+        if self._latest is not None:
             # A line wider than the terminal would wrap, which a carriage return does not undo.
-            self._write(text()[: shutil.get_terminal_size().columns - 1])
+            self._write(self._latest()[: shutil.get_terminal_size().columns - 1])
+            self._latest = None
 
     def _write(self, text: str) -> None:
         _write(self._stream, "\r" + text.ljust(self._shown))

@@ -38,6 +38,7 @@ class PhotosRecord:
         fingerprint: Hash of the names and labels of both, in order.
         imbalance: Training photos of the largest class for each of the smallest; 1 where photos
             have no single class.
+        unreadable: Validation photos that cannot be decoded, which no score counts.
     """
 
     name: str
@@ -45,6 +46,12 @@ class PhotosRecord:
     validation: int
     fingerprint: str
     imbalance: float = 1.0
+    unreadable: int = 0
+
+    @property
+    def scored(self) -> int:
+        """Validation photos that a score counts."""
+        return self.validation - self.unreadable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,12 +239,14 @@ def step_flops(manifest: Manifest) -> int:
 
 def _photos(run: Run) -> PhotosRecord:
     photos, splits = run.photos, run.photos.splits
+    skipped = () if photos.validation is None else photos.validation.skipped
     return PhotosRecord(
         name=photos.path.name or "photos",
         training=len(splits.train),
         validation=len(splits.val),
         fingerprint=run.identity.photos,
         imbalance=photos.imbalance,
+        unreadable=len(skipped),
     )
 
 

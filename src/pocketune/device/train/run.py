@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ from pocketune.device.train.interrupt import Interrupted, StopRequest
 from pocketune.device.train.limit import within
 from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
+from pocketune.device.train.masks import mask_options, masks_of
 from pocketune.device.train.photos import Photos, head_alone, is_linear
 from pocketune.device.train.progress import Progress
 from pocketune.device.train.record import RunRecord
@@ -145,6 +146,7 @@ def train(
     shown = progress or console()
     check_accumulation(opened, settings.accumulate)
     check_rates(opened, settings)
+    settings = replace(settings, **asdict(masks_of(opened, mask_options(settings))))
     reclaim()  # what was imported makes room for the list of the photos
     found = Photos.open(photos, settings, opened, after_mask=shown.counting("masks"), most=most)
     check_patience(found, settings)

@@ -36,10 +36,15 @@ if TYPE_CHECKING:
 MOMENTUM = 0.9
 RUN_PANEL = "The run"
 
-_ADAM, _SGD = RATES["adam"], RATES["sgd"]
 
 _run_option = partial(option, panel=RUN_PANEL)
 _option = partial(option, panel="Training")
+
+
+def _rates(group: str) -> str:
+    """The default rates of a group of parameters, as help shows them."""
+    adam, sgd = (getattr(RATES[optimizer], group) for optimizer in ("adam", "sgd"))
+    return f"{adam:g}" if adam == sgd else f"{adam:g}, or {sgd:g} for sgd"
 
 
 @documented
@@ -96,36 +101,35 @@ class TrainSettings:
         "Peak learning rate, followed by cosine decay.",
         default=None,
         metavar="RATE",
-        unset=f"{_ADAM.main:g}, or {_SGD.main:g} for sgd, for steps of {MEASURED_IMAGES} images",
+        unset=f"{_rates('main')}, for steps of {MEASURED_IMAGES} images",
         above=0,
     )
     head_lr: float | None = _option(
         "Peak learning rate of the classifier.",
         default=None,
         metavar="RATE",
-        unset=f"lr if that is given, else {_ADAM.head:g}, or {_SGD.head:g} for sgd",
+        unset=f"lr if that is given, else {_rates('head')}",
         above=0,
     )
     bias_lr: float | None = _option(
         "Peak learning rate of biases, and of scales and shifts of norms.",
         default=None,
         metavar="RATE",
-        unset=f"lr if that is given, else {_ADAM.bias:g}, or {_SGD.bias:g} for sgd",
+        unset=f"lr if that is given, else {_rates('bias')}",
         above=0,
     )
     side_lr: float | None = _option(
         "Peak learning rate of side branches, for methods that add them: repnet, tinytl.",
         default=None,
         metavar="RATE",
-        unset=f"lr if that is given, else {_ADAM.side:g}, or {_SGD.side:g} for sgd",
+        unset=f"lr if that is given, else {_rates('side')}",
         above=0,
     )
     decode_lr: float | None = _option(
         "Peak learning rate of a decode head that was random in the kit.",
         default=None,
         metavar="RATE",
-        unset="lr if that is given or a run is trained further, else "
-        f"{_ADAM.decode:g}, or {_SGD.decode:g} for sgd",
+        unset=f"lr if that is given or a run is trained further, else {_rates('decode')}",
         above=0,
     )
     head_start: str = _option(
@@ -195,14 +199,15 @@ class TrainSettings:
         "count either, except with none.",
         default=None,
         metavar="VALUES|none",
-        unset="255",
+        unset="255; to train a run further, as in its training",
     )
     class_names: str | None = _option(
         "Names of the values of masks: a text file with a line for each, or names separated by "
         "commas.",
         default=None,
         metavar="FILE|NAMES",
-        unset="classes.txt or labels.txt of the photos; else the values themselves",
+        unset="classes.txt or labels.txt of the photos, else the values themselves; to train "
+        "a run further, as in its training",
     )
     max_pixels: int | str | None = _option(
         "Leave out photos of more pixels, such as 12MP, except ordinary JPEGs and PNGs, which are "
@@ -230,7 +235,7 @@ class TrainSettings:
     def __post_init__(self) -> None:
         check_options(self)
         if self.epochs is not None and self.steps is not None:
-            raise PocketuneError("give either epochs or steps, not both")
+            raise PocketuneError("epochs and steps must not be given together")
         if self.momentum is not None and self.optimizer != "sgd":
             raise PocketuneError(
                 f"momentum={self.momentum} has no effect with {self.optimizer}: leave it out, or "

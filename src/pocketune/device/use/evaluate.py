@@ -22,13 +22,13 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.memory.budget import check_peak, check_prediction, limited
 from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.train.checkpoint import Checkpoint
-from pocketune.device.train.photos import mask_options
+from pocketune.device.train.masks import mask_options, masks_of
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.resuming import photos_path
 from pocketune.device.train.settings import TrainSettings
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
-from pocketune.errors import PocketuneError, printable
+from pocketune.errors import PocketuneError, Remedy, printable
 from pocketune.kit.names import LAST
 from pocketune.tasks import Evaluation, Labels, View
 
@@ -99,7 +99,7 @@ def evaluate(
         splits = _held_back(model)
     else:
         most = None if max_pixels is None else parse_pixels(max_pixels)
-        splits = _all(photos, model, test, _masks_of(model, masks or MaskOptions()), most)
+        splits = _all(photos, model, test, masks_of(model.kit, masks or MaskOptions()), most)
         splits = splits if test else _without_training_photos(model, splits)
     dataset, skipped = splits.val, splits.skipped
     batches = dataset if window == "whole" else None
@@ -153,17 +153,6 @@ def _slid(
         yield windows.output(engine, photo, seen)[None], task.collate([truth])
 
 
-def _masks_of(model: Model, given: MaskOptions) -> MaskOptions:
-    """How masks are read: as it is given, and otherwise as the model's run reads them."""
-    last = model.kit.find(LAST)
-    if not model.task.dense or last is None:
-        return given
-    own = mask_options(Checkpoint.load(last).settings)
-    return MaskOptions(
-        ignore=given.ignore or own.ignore, class_names=given.class_names or own.class_names
-    )
-
-
 def _all(
     photos: StrPath, model: Model, test: bool, masks: MaskOptions, max_pixels: int | None
 ) -> Splits:
@@ -210,7 +199,9 @@ def _checkpoint(model: Model) -> Checkpoint:
     if last is None:
         nowhere = f"is a run without {LAST}, which says where its photos are"
         what = nowhere if model.kit.is_run else "is not a run"
-        raise PocketuneError(f"{model.kit.path} {what}: give photos")
+        raise PocketuneError(
+            f"{model.kit.path} {what}", remedy=Remedy("name photos", "give photos")
+        )
     return Checkpoint.load(last)
 
 
@@ -218,7 +209,8 @@ def _held_back(model: Model) -> Splits:
     splits = run_photos(model)
     if not len(splits.val):
         raise PocketuneError(
-            f"the run {model.kit.path} has no validation photos: give photos to evaluate"
+            f"the run {model.kit.path} has no validation photos",
+            remedy=Remedy("name photos", "give photos to evaluate"),
         )
     _note_choice(model)
     return splits

@@ -1,8 +1,8 @@
-"""The kits that come with the package: one pretrained network, ready for two methods.
+"""The kits that come with the package: one pretrained network, ready for two methods and tasks.
 
 The network is the first twelve blocks of EfficientNet-Lite0 for images of 128 x 128 pixels,
 pretrained on ImageNet. docs/model_card.md of the project describes it. `last` trains the output
-layer; `blocks` trains the top block and the output layer.
+layer; `blocks` trains the top block and the output layer. `attributes` is `last` for attributes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,22 @@ from pathlib import Path
 from pocketune.errors import PocketuneError
 
 _FOLDER = Path(__file__).parent
+_KITS = {"classification": ("blocks", "last"), "attributes": ("attributes",)}
+"""The kits of each task, the default first."""
 
 
-def list_kits() -> tuple[str, ...]:
-    """Names of the bundled kits, in alphabetical order."""
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.zip")))
+def list_kits(task: str | None = None) -> tuple[str, ...]:
+    """Names of the bundled kits, or of those of one task, in alphabetical order."""
+    tasks = _KITS if task is None else [task]
+    return tuple(sorted(name for each in tasks for name in _KITS.get(each, ())))
+
+
+def default_kit(task: str) -> str:
+    """Name of the bundled kit that is trained on photos of a task.
+
+    For a task without one, it is the kit for classes, which refuses the photos.
+    """
+    return _KITS.get(task, _KITS["classification"])[0]
 
 
 def bundled_kit(name: str) -> Path:

@@ -37,6 +37,8 @@ def _elementwise(node: Node, file: OnnxFile) -> nn.Module:
         return Function(node.kind, function)
     first = node.inputs[0] not in node.data
     value = required(node, 0 if first else 1, file)
+    if node.kind == "Pow" and not first and value.size == 1:
+        return Function(node.kind, partial(torch.pow, exponent=value.item()))
     counts = file.counts(node.output)[-value.ndim :] if value.ndim else ()
     if any(count and side > 1 for count, side in zip(counts, value.shape, strict=True)):
         raise refusal(node, file, "has a constant for each image of a batch")
