@@ -121,6 +121,81 @@ describe.skipIf(missing)("one sentence says that there is", () => {
   });
 });
 
+describe.skipIf(missing)("a run that fails", () => {
+  const EPOCHS = 500;
+
+  /** A run that is paused, and so has a checkpoint. */
+  async function paused(context: BrowserContext) {
+    const page = await openPage(context, studio.url);
+    await collect(page, photos(10));
+    await train(page, "last", EPOCHS);
+    await page.getByRole("heading", { name: /^Epoch ([3-9]|\d\d+) of/ }).waitFor();
+    await page.getByRole("button", { name: "Pause" }).click();
+    await page.getByRole("heading", { name: "Paused" }).waitFor();
+    return page;
+  }
+
+  async function goesOn(page: Page): Promise<void> {
+    const notice = page.getByText(/^A run was interrupted. It can go on from epoch \d+ of/);
+    await notice.waitFor();
+    expect(Number(/epoch (\d+)/.exec(await notice.innerText())![1])).toBeGreaterThan(2);
+    await page.getByRole("button", { name: "Go on" }).click();
+    await page.getByRole("heading", { name: /^Epoch \d+ of/ }).waitFor();
+    expect(await page.getByRole("alert").innerText()).toBe("");
+    await page.getByRole("button", { name: "Stop and keep the best" }).click();
+    await trained(page);
+    await page.reload();
+    await page.getByRole("heading", { level: 2 }).first().waitFor();
+    expect(await notice.count()).toBe(0);
+    await goTo(page, "Take along");
+    await page.getByRole("button", { name: "Download run.zip" }).waitFor();
+  }
+
+  it("in a step goes on from its checkpoint", async () => {
+    const context = await browser.newContext();
+    await context.addInitScript(() => {
+      const workers: Worker[] = [];
+      const Original = Worker;
+      window.Worker = class extends Original {
+        constructor(address: string | URL, options?: WorkerOptions) {
+          super(address, options);
+          workers.push(this);
+        }
+      };
+      Object.assign(window, {
+        failStep: () => {
+          const data = { kind: "error", message: "The run has failed: out of memory" };
+          workers.at(-1)!.dispatchEvent(new MessageEvent("message", { data }));
+        },
+      });
+    });
+    const page = await paused(context);
+    await page.evaluate(() => (window as unknown as { failStep(): void }).failStep());
+    expect(await told(page)).toBe("The run has failed: out of memory.");
+    await goesOn(page);
+    await context.close();
+  });
+
+  it("to keep its result gives it again once there is room", async () => {
+    const context = await browser.newContext();
+    const page = await paused(context);
+    await page.evaluate(() => {
+      const { prototype } = IDBObjectStore;
+      const { put } = prototype;
+      prototype.put = () => {
+        throw new DOMException("", "QuotaExceededError");
+      };
+      Object.assign(window, { makeRoom: () => (prototype.put = put) });
+    });
+    await page.getByRole("button", { name: "Stop and keep the best" }).click();
+    expect(await told(page)).toMatch(/^There is no room left for this page/);
+    await page.getByRole("heading", { name: "Your network is ready" }).waitFor(); // in this tab
+    await page.evaluate(() => (window as unknown as { makeRoom(): void }).makeRoom());
+    await goesOn(page);
+    await context.close();
+  });
+});
+
 describe.skipIf(missing)("a page without threads", () => {
   it("trains with one", async () => {
     const context = await browser.newContext();

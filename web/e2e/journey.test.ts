@@ -1,6 +1,6 @@
 /** From photos to files that the command line uses, and back; and a tab that is killed. */
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Browser, Page } from "playwright-core";
@@ -136,6 +136,8 @@ describe.skipIf(missing)("a project", () => {
     const evaluated = pocketune("evaluate", "run.zip", "photos.zip");
     expect(evaluated).toMatch(`top-1 ${Number(share).toFixed(1)}%`);
     expect(evaluated).toMatch(` of ${heldOut} photos\n`);
+    pocketune("report", "run.zip", "--photos", "photos.zip", "--out", "report.html");
+    expect(readFileSync(join(folder, "report.html"), "utf8")).toMatch(/>Mistakes</);
     pocketune("export", "run.zip", "--out", "theirs.onnx");
     const same = "import onnx; print(onnx.load('model.onnx') == onnx.load('theirs.onnx'))";
     const compared = spawnSync(given.PYTHON, ["-c", same], { cwd: folder, encoding: "utf8" });
@@ -197,7 +199,7 @@ describe.skipIf(missing)("a browser that is killed in mid-training", () => {
     await given.kill(page.context());
 
     const again = await openPage(await given.openProfile(profile), studio.url);
-    const notice = again.getByText(/A run was interrupted in epoch \d+ of/);
+    const notice = again.getByText(/A run was interrupted. It can go on from epoch \d+ of/);
     await notice.waitFor();
     expect(Number(/epoch (\d+)/.exec(await notice.innerText())![1])).toBeGreaterThan(1);
     expect(await keptFeatures(again)).toBeGreaterThan(0);

@@ -7,6 +7,8 @@ const { missing, openPage, photo, train, BLUE, RED } = given;
 
 const PHOTOS = 10_000;
 const MOST_BYTES = 96 << 20;
+/** Milliseconds, for a machine that does other things as well. */
+const PATIENCE = 900_000;
 
 let browser: Browser;
 let studio: given.Studio;
@@ -82,34 +84,38 @@ async function fill(page: Page): Promise<void> {
 }
 
 describe.skipIf(missing)("ten thousand photos", () => {
-  it(`take at most ${MOST_BYTES >> 20} MiB, shown and trained on`, async () => {
-    const page = await openPage(browser, studio.url);
-    await fill(page);
-    await page.reload();
-    await page.getByText("10,000 photos in 2 classes").waitFor();
-    const grid = page.getByRole("listbox", { name: "Photos of red" });
-    for (let i = 0; i < 10; i++) {
-      await grid.press(i % 2 ? "Home" : "End");
-      await grid.locator(`[aria-posinset='${i % 2 ? 1 : PHOTOS / 2}']`).waitFor();
-    }
-    const shown = await scripts(page);
-    await train(page, "blocks", 1);
-    let most = 0;
-    const progress = page.locator("progress:visible");
-    const done = async () => Number(await progress.getAttribute("value"));
-    await expect.poll(done, { timeout: 120_000 }).toBeGreaterThan(0);
-    const began = performance.now();
-    while (performance.now() - began < 10_000) {
-      most = Math.max(most, (await scripts(page)) + (await runtime(page)));
-    }
-    console.log(
-      `10,000 photos: ${(shown / 1e6).toFixed(1)} MB shown, ${(most / 1e6).toFixed(1)} MB with ` +
-        `a run, of which ${((await runtime(page)) / 1e6).toFixed(1)} MB are the runtime's heap`,
-    );
-    expect(await runtime(page)).toBeGreaterThan(1e6);
-    expect(most).toBeLessThan(MOST_BYTES);
-    expect(page.errors).toEqual([]);
-    await page.getByRole("button", { name: "Stop and keep the best" }).click();
-    await page.context().close();
-  });
+  it(
+    `take at most ${MOST_BYTES >> 20} MiB, shown and trained on`,
+    async () => {
+      const page = await openPage(browser, studio.url);
+      await fill(page);
+      await page.reload();
+      await page.getByText("10,000 photos in 2 classes").waitFor();
+      const grid = page.getByRole("listbox", { name: "Photos of red" });
+      for (let i = 0; i < 10; i++) {
+        await grid.press(i % 2 ? "Home" : "End");
+        await grid.locator(`[aria-posinset='${i % 2 ? 1 : PHOTOS / 2}']`).waitFor();
+      }
+      const shown = await scripts(page);
+      await train(page, "blocks", 1);
+      let most = 0;
+      const progress = page.locator("progress:visible");
+      const done = async () => Number(await progress.getAttribute("value"));
+      await expect.poll(done, { timeout: PATIENCE }).toBeGreaterThan(0);
+      const began = performance.now();
+      while (performance.now() - began < 10_000) {
+        most = Math.max(most, (await scripts(page)) + (await runtime(page)));
+      }
+      console.log(
+        `10,000 photos: ${(shown / 1e6).toFixed(1)} MB shown, ${(most / 1e6).toFixed(1)} MB with ` +
+          `a run, of which ${((await runtime(page)) / 1e6).toFixed(1)} MB are the runtime's heap`,
+      );
+      expect(await runtime(page)).toBeGreaterThan(1e6);
+      expect(most).toBeLessThan(MOST_BYTES);
+      expect(page.errors).toEqual([]);
+      await page.getByRole("button", { name: "Stop and keep the best" }).click();
+      await page.context().close();
+    },
+    PATIENCE,
+  );
 });

@@ -209,9 +209,10 @@ export async function train(page: Page, kit: string, epochs: number): Promise<vo
   await part.getByRole("button", { name: "Train", exact: true }).click();
 }
 
-export async function trained(page: Page): Promise<void> {
+/** Args: milliseconds to wait at most; 0 for no limit. */
+export async function trained(page: Page, timeout = 150_000): Promise<void> {
   const ready = page.getByRole("heading", { name: "Your network is ready" });
   const failed = page.getByRole("heading", { name: "The run has stopped" });
-  await ready.or(failed).waitFor({ timeout: 150_000 });
+  await ready.or(failed).waitFor({ timeout });
   if (await failed.isVisible()) throw new Error(await page.getByRole("alert").innerText());
 }

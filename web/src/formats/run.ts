@@ -246,6 +246,7 @@ async function recordOf(
           validation: result.photos.validation,
           fingerprint: await fingerprint(about.photos, classes),
           imbalance: float(result.photos.imbalance),
+          unreadable: 0, // photos that cannot be decoded are not collected
         },
       ],
       ["engine", result.runtime || "onnxruntime-web"],

@@ -112,13 +112,12 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
   await catalog.load();
   train.kits.show();
   show(await store.model());
-  const checkpoint = await store.checkpoint();
-  if (checkpoint) train.offer(checkpoint);
+  const interrupted = await train.offerLast();
   acceptDrops(views);
   addEventListener("beforeunload", (event) => {
     if (train.isRunning) event.preventDefault(); // asks before the tab is closed
   });
-  if (checkpoint) go("train");
+  if (interrupted) go("train");
 }
 
 function go(part: Part): void {

@@ -203,8 +203,9 @@ export const texts = {
     attributes: (name: string) =>
       `The kit ${name} was added; it is for photos that have attributes.`,
   },
-  noKits:
-    "The kits of this page are for classes. Build one for attributes with pocketune kit build --task attributes, and add it here.",
+  noKits: "The kits of this page are for classes. Build one for attributes, and add it here:",
+  buildKit:
+    "pocketune kit build mobilenet_v2 --weights imagenet --method last --task attributes --out attributes.zip",
   removeKit: (name: string) => `Remove the kit ${name}`,
   kitAdded: (name: string) => `The kit ${name} was checked and added.`,
   kitFacts: (network: string, method: string, pixels: number, values: number) =>
@@ -242,7 +243,7 @@ export const texts = {
   stop: "Stop and keep the best",
   discard: "Discard",
   unfinished: (epoch: number, epochs: number) =>
-    `A run was interrupted in epoch ${epoch} of ${epochs}. It can go on where it was.`,
+    `A run was interrupted. It can go on from epoch ${epoch} of ${epochs}.`,
   needPhotos: {
     classification: "Training needs photos of two classes; collect some first.",
     attributes:
@@ -264,7 +265,7 @@ export const texts = {
   stopped: "Stopped before there was anything to keep",
   epoch: (epoch: number, epochs: number) => `Epoch ${epoch} of ${epochs}`,
   accuracy: "Best accuracy",
-  noHeldOut: "no photos are held out: there are fewer than ten",
+  noHeldOut: "not measured: no photos are held out",
   imagesPerSecond: "Images a second",
   heap: "Memory of the runtime",
   left: "Time left",
@@ -289,8 +290,13 @@ export const texts = {
     attributes: (accuracy: string, count: number, seconds: number) =>
       `It tells ${accuracy} of the attributes of ${counted(count, "held-out photo")} correctly, after ${duration(seconds)}.`,
   },
-  doneNoVal: (seconds: number) => `It has learned all of your photos in ${duration(seconds)}.`,
-  thisRun: "this run",
+  doneNoVal: {
+    classification: (seconds: number) =>
+      `It has learned all of your photos in ${duration(seconds)}. With ten of each class, some are held out to see how good it is.`,
+    attributes: (seconds: number) =>
+      `It has learned all of your photos in ${duration(seconds)}. With ten, some are held out to see how good it is.`,
+  },
+  thisRun: "your last run",
   tryIt: "Try it",
   trainFailed: "The run has stopped.",
 
@@ -337,7 +343,8 @@ export const texts = {
   takeHelp: "The result works with the command line and with other programs, without this page.",
   nothingToTake: "There is nothing to take along yet: collect photos, or train.",
   runZip: "Run",
-  runHelp: "Everything of the run, for pocketune predict, evaluate, export and train --kit.",
+  runHelp:
+    "Everything of the run, for pocketune predict, evaluate, report, export and train --kit.",
   delta: "Delta",
   deltaHelp: "Only what was learned, for a device that has the kit.",
   onnx: "ONNX file",
@@ -345,9 +352,9 @@ export const texts = {
   photosZip: "Photos",
   photosHelp: {
     classification:
-      "Your photos in class folders, with those held out apart, for pocketune train and evaluate.",
+      "Your photos in class folders, with those held out apart, for pocketune train, evaluate and report.",
     attributes:
-      "Your photos with a table of their attributes and of those held out, for pocketune train and evaluate.",
+      "Your photos with a table of their attributes and of those held out, for pocketune train, evaluate and report.",
   },
   tooManyToPack: (most: number) =>
     `One .zip has room for ${number.format(most)} photos; take the classes along in parts.`,

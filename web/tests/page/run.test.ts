@@ -1,7 +1,7 @@
 import "fake-indexeddb/auto";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { type Job, type TrainEvent, UserError } from "../../src/contract";
-import type { ToWorker } from "../../src/engine/messages";
+import { type Checkpoint, type Job, type TrainEvent, UserError } from "../../src/contract";
+import type { FromWorker, ToWorker } from "../../src/engine/messages";
 import type { Catalog } from "../../src/page/kits";
 import { Project } from "../../src/page/project";
 import { Run } from "../../src/page/train/run";
@@ -11,6 +11,8 @@ import { Store } from "../../src/storage/store";
 let number = 0;
 let project: Project;
 let jobs: Job[];
+/** What the worker of the last run says. */
+let say: (data: FromWorker) => void;
 
 beforeEach(async () => {
   jobs = [];
@@ -19,6 +21,10 @@ beforeEach(async () => {
   vi.stubGlobal(
     "Worker",
     class {
+      onmessage: (message: { data: FromWorker }) => void = () => undefined;
+      constructor() {
+        say = (data) => this.onmessage({ data });
+      }
       postMessage(message: ToWorker) {
         if (message.kind === "train") jobs.push(message.job);
       }
@@ -93,6 +99,19 @@ describe("a run", () => {
       expect(job.start!.classes).toEqual(classes);
     },
   );
+});
+
+it("a run that fails leaves its last checkpoint", async () => {
+  const { run, heard } = newRun();
+  await run.start(CHOICES);
+  await vi.waitFor(() => expect(jobs).toHaveLength(1));
+  expect(await run.lastCheckpoint()).toBeUndefined();
+  for (const epoch of [1, 2]) {
+    say({ kind: "checkpoint", state: { counters: { epoch } } as Checkpoint });
+  }
+  say({ kind: "error", message: "The run has failed." });
+  expect([heard.at(-1)!.kind, run.isRunning]).toEqual(["error", false]);
+  expect((await run.lastCheckpoint())!.counters.epoch).toBe(2);
 });
 
 describe("a run whose kit is still being fetched", () => {

@@ -58,8 +58,9 @@ export class Chart {
     this.later();
   }
 
-  get isEmpty(): boolean {
-    return !this.points.length;
+  /** Whether there is more to see than one point. */
+  get hasLine(): boolean {
+    return this.points.length > 1;
   }
 
   add(x: number, y: number): void {

@@ -22,12 +22,10 @@ export class Curves {
     low: 0,
     high: 1,
   });
-  private readonly charts = h(
-    "div",
-    { class: "charts" },
-    figure(texts.lossChart, this.loss),
-    figure(texts.accuracyChart, this.accuracy),
-  );
+  private readonly figures = new Map([
+    [this.loss, figure(texts.lossChart, this.loss)],
+    [this.accuracy, figure(texts.accuracyChart, this.accuracy)],
+  ]);
   private best = 0;
   /** Epochs of the run; 0 before the first one begins. */
   private epochs = 0;
@@ -50,13 +48,13 @@ export class Curves {
       this.phase,
       this.bar,
       figures,
-      this.charts,
+      h("div", { class: "charts" }, ...this.figures.values()),
     );
   }
 
   begin(): void {
     this.element.hidden = false;
-    this.charts.hidden = false;
+    this.showAll(true);
     this.best = 0;
     this.epochs = 0;
     this.done = 0;
@@ -92,8 +90,13 @@ export class Curves {
   end(said: string): void {
     this.say(said);
     this.bar.value = 0;
-    this.charts.hidden = this.loss.isEmpty && this.accuracy.isEmpty;
-    setText(this.values.left, "–");
+    this.showAll(false);
+  }
+
+  /** While nothing more comes, no time is left, and a chart has a line or is left out. */
+  private showAll(going: boolean): void {
+    this.values.left.parentElement!.hidden = !going;
+    for (const [chart, shown] of this.figures) shown.hidden = !going && !chart.hasLine;
   }
 
   on(event: TrainEvent): void {
@@ -107,7 +110,7 @@ export class Curves {
     else if (event.kind === "error") this.end(texts.trainFailed);
     else if (event.kind === "done") {
       this.bar.value = this.bar.max;
-      setText(this.values.left, "–");
+      this.showAll(false);
       this.say(texts.phases.done);
     }
   }

@@ -9,8 +9,9 @@ const FEWEST = 10;
 /**
  * The photos of a run with their labels and parts, those of each class together.
  *
- * Photos that came with a part keep it, and others of their class are trained on. The end of each recording is held out, not frames from
- * between others, which would be nearly the same as their neighbors.
+ * Photos that came with a part keep it, and others of their class are trained on. The end of each
+ * recording is held out, not frames from between others, which would be nearly the same as their
+ * neighbors.
  */
 export function divide(
   task: TaskName,

@@ -84,6 +84,12 @@ export class Run {
     this.trainer?.stop();
   }
 
+  /** What the last run can go on from, once everything of it is saved. */
+  async lastCheckpoint(): Promise<Checkpoint | undefined> {
+    await this.saving;
+    return this.project.store.checkpoint();
+  }
+
   /** End the run at once, with nothing that is kept of it from now on. */
   async abandon(): Promise<void> {
     this.trainer?.abandon();

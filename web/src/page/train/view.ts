@@ -3,7 +3,7 @@ import type { Checkpoint, OptimizerName, RunResult, TrainEvent } from "../../con
 import type { ModelRecord } from "../../storage/schema";
 import { announce, button, fill, h, labeled, setText } from "../dom";
 import type { Catalog } from "../kits";
-import { attempting, clear, fail, note } from "../messages";
+import { attempt, attempting, clear, fail, note } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { Awake } from "./awake";
@@ -49,7 +49,11 @@ export class TrainView {
     catalog: Catalog,
     private readonly actions: TrainActions,
   ) {
-    this.run = new Run(project, catalog, (event) => this.on(event), actions.done, fail);
+    const failed = (error: unknown) => {
+      fail(error);
+      attempt(() => this.offerLast());
+    };
+    this.run = new Run(project, catalog, (event) => this.on(event), actions.done, failed);
     this.kits = new KitChoice(project, catalog);
     this.form = settingsForm();
     this.element = h(
@@ -83,30 +87,32 @@ export class TrainView {
     return this.run.isRunning;
   }
 
-  /** Offer to go on with what a closed tab has left. */
-  offer(checkpoint: Checkpoint): void {
-    const { epoch } = checkpoint.counters;
-    const leave = () => (this.notice.hidden = true);
-    const resume = async () => {
-      leave();
-      try {
-        await this.begin(() => {
-          this.curves.restore(checkpoint);
-          return this.run.resume(checkpoint);
-        });
-      } catch (error) {
-        this.notice.hidden = false; // it can be tried again
-        throw error;
-      }
+  /** Offer to go on from the checkpoint of a run that has not come to its end, if there is one. */
+  async offerLast(): Promise<boolean> {
+    const checkpoint = await this.run.lastCheckpoint();
+    if (!checkpoint || this.run.isRunning) return false;
+    this.offer(checkpoint);
+    return true;
+  }
+
+  private offer(checkpoint: Checkpoint): void {
+    const { epochs } = checkpoint.settings;
+    const epoch = Math.min(checkpoint.counters.epoch + 1, epochs);
+    const resume = () => {
+      clear();
+      return this.begin(() => {
+        this.curves.restore(checkpoint);
+        return this.run.resume(checkpoint);
+      });
     };
     const discard = async () => {
-      leave();
+      this.notice.hidden = true;
       await this.project.store.dropCheckpoint();
       await this.project.store.clearFeatures();
     };
     fill(
       this.notice,
-      h("p", {}, texts.unfinished(epoch + 1, checkpoint.settings.epochs)),
+      h("p", {}, texts.unfinished(epoch, epochs)),
       button(texts.resume, "primary", attempting(resume)),
       button(texts.discard, "plain", attempting(discard)),
     );
@@ -121,7 +127,6 @@ export class TrainView {
   }
 
   private async start(): Promise<void> {
-    this.notice.hidden = true;
     clear();
     const empty = this.project.classes.find(({ id }) => !this.project.of(id).length);
     if (empty) note(texts.leftOut(empty.name));
@@ -138,25 +143,31 @@ export class TrainView {
   }
 
   private async begin(starting: () => Promise<void>): Promise<void> {
+    this.notice.hidden = true;
     this.result.hidden = true;
     this.curves.begin();
     this.set("running");
     try {
       await starting();
     } catch (error) {
-      this.set("ready");
+      this.interrupted();
       this.curves.end(texts.trainFailed);
       throw error;
     }
+  }
+
+  private interrupted(): void {
+    this.set("ready");
+    attempt(() => this.offerLast());
   }
 
   private on(event: TrainEvent): void {
     if (this.state === "stopping" && this.run.isRunning) return;
     this.curves.on(event);
     if (event.kind === "paused") this.set("paused");
-    else if (event.kind === "stopped") this.set("ready");
+    else if (event.kind === "stopped") this.interrupted();
     else if (event.kind === "error") {
-      this.set("ready");
+      this.interrupted();
       fail(Object.assign(new Error(event.message), { name: "UserError" }));
     } else if (event.kind === "done") {
       this.set("done");
@@ -172,7 +183,7 @@ export class TrainView {
           result.photos.validation,
           result.seconds,
         )
-      : texts.doneNoVal(result.seconds);
+      : texts.doneNoVal[result.task](result.seconds);
     fill(
       this.result,
       h("div", {}, h("h3", {}, texts.doneTitle), h("p", {}, said)),
