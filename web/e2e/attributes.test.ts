@@ -13,7 +13,7 @@ import * as given from "./studio";
 const { choose, goTo, missing, openPage, photo, trained } = given;
 
 const TOLERANCE = 1e-4;
-const KIT = join(import.meta.dirname, "../tests/fixtures/attributes.zip");
+const KIT = "attributes";
 const NAMES = ["red", "green", "blue"];
 const COUNT = 40;
 
@@ -105,12 +105,9 @@ describe.skipIf(missing)("photos with attributes", () => {
     await column("green").getByText("20 photos").waitFor();
   });
 
-  it("have no kit until one is added, and then are trained", async () => {
+  it("are trained with the kit for them", async () => {
     await goTo(page, "Train");
-    await page.getByText("The kits of this page are for classes.").waitFor();
-    expect(await page.getByRole("button", { name: "Train", exact: true }).count()).toBe(0);
-    await choose(page, "Add a kit (.zip)", KIT);
-    await page.getByText("The kit attributes was checked and added.").waitFor();
+    expect(await page.getByRole("radio").count()).toBe(1);
     await given.train(page, "attributes", 5);
     await trained(page);
     await page

@@ -203,9 +203,6 @@ export const texts = {
     attributes: (name: string) =>
       `The kit ${name} was added; it is for photos that have attributes.`,
   },
-  noKits: "The kits of this page are for classes. Build one for attributes, and add it here:",
-  buildKit:
-    "pocketune kit build mobilenet_v2 --weights imagenet --method last --task attributes --out attributes.zip",
   removeKit: (name: string) => `Remove the kit ${name}`,
   kitAdded: (name: string) => `The kit ${name} was checked and added.`,
   kitFacts: (network: string, method: string, pixels: number, values: number) =>

@@ -31,9 +31,6 @@ export class KitChoice {
       this.element,
       h("legend", {}, texts.kits),
       ...offers.map((offer) => this.row(offer)),
-      ...(project.isTagged && !offers.length
-        ? [h("p", {}, texts.noKits), h("p", {}, h("code", {}, texts.buildKit))]
-        : []),
       filePicker(texts.addKit, "plain", { accept: ".zip" }, ([file]) => {
         if (file) attempt(() => this.add(file));
       }),
