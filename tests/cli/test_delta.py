@@ -62,6 +62,8 @@ def test_what_was_there_is_said_to_be_replaced(run, trained, saved, kit):
 def test_the_format_follows_the_name(run, trained):
     assert run("delta", "save", "last", "--out", "d.onnx_adapter").exit_code == 0
     assert Path("d.onnx_adapter").read_bytes()[4:8] == b"TORT"
+    shown = run("delta", "show", "d.onnx_adapter")
+    assert "d.onnx_adapter is an adapter of ONNX Runtime" in shown.stderr
     result = run("delta", "save", trained, "--out", "e.onnx_adapter", "--format", "safetensors")
     assert result.exit_code == 1
     assert "that of the format onnx-adapter, not safetensors: choose another" in result.stderr

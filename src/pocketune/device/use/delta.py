@@ -31,6 +31,8 @@ from pocketune.schema import FieldError, read_object
 from pocketune.tasks import Score, Task
 
 KIND = "delta"
+_ADAPTER = b"TORT"
+"""Identifier of an adapter's flatbuffer, in its bytes 4 to 8."""
 _KNOWN = "known/"
 """Beginning of the names of the tensors that describe known photos."""
 
@@ -195,7 +197,7 @@ class Delta:
 
 
 def _require_delta(path: Path) -> None:
-    """Refuse a run, another folder, and a file of another format than a delta's.
+    """Refuse a run, another folder, an adapter, and a file of another format than a delta's.
 
     Raises:
         PocketuneError: It is one of these, or the file cannot be read.
@@ -210,6 +212,11 @@ def _require_delta(path: Path) -> None:
         if not path.is_dir():
             with regular(path).open("rb") as file:
                 start = file.read(9)
+    if start is not None and start[4:8] == _ADAPTER:
+        raise PocketuneError(
+            f"{path} is an adapter of ONNX Runtime, which does not say what it was made for; give "
+            "the .safetensors file of the same run"
+        )
     if start is None or start[8:] not in (b"", b"{"):  # the first character of the header
         raise PocketuneError(
             f"{path} is not a delta",
