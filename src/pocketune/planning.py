@@ -15,7 +15,7 @@ import pocketune
 from pocketune.data import Splits, load_splits
 from pocketune.device.machine import Machine
 from pocketune.device.train.folder import first_run, plan_folder
-from pocketune.device.train.masks import mask_options
+from pocketune.device.train.photos import mask_options
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError, author_half
 from pocketune.options import takes_options, with_options

@@ -1,4 +1,4 @@
-"""How a run reads masks: as it is told, and otherwise as the run that it begins with."""
+"""How masks are read by a run that goes on with another one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ from pocketune.kit.names import LAST
 from pocketune.kit.tensors import read_tensors
 
 if TYPE_CHECKING:
-    from pocketune.device.train.settings import TrainSettings
     from pocketune.kit.kit import Kit
-
-
-def mask_options(settings: TrainSettings) -> MaskOptions:
-    """How a run with these settings reads masks."""
-    return MaskOptions(ignore=settings.ignore, class_names=settings.class_names)
 
 
 def masks_of(kit: Kit, given: MaskOptions) -> MaskOptions:
@@ -27,7 +21,7 @@ def masks_of(kit: Kit, given: MaskOptions) -> MaskOptions:
         PocketuneError: The run's checkpoint is damaged.
     """
     last = kit.find(LAST)
-    if last is None or not kit.manifest.task.dense:
+    if last is None:
         return given
     _, metadata = read_tensors(last, kind="checkpoint", codes=True)
     own = metadata.get("settings", {})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pocketune.data import (
     Loader,
+    MaskOptions,
     Purpose,
     Skipped,
     Splits,
@@ -15,7 +16,6 @@ from pocketune.data import (
     load_splits,
     random_stream,
 )
-from pocketune.device.train.masks import mask_options
 from pocketune.files import shown
 
 if TYPE_CHECKING:
@@ -154,6 +154,11 @@ def has_closed_form(manifest: Manifest, labels: Labels) -> bool:
 def is_linear(manifest: Manifest) -> bool:
     """Whether the output layer of a kit is a weight and a bias on one vector for each photo."""
     return manifest.embeddings is not None and len(manifest.task.head) == 2
+
+
+def mask_options(settings: TrainSettings) -> MaskOptions:
+    """How a run with these settings reads masks."""
+    return MaskOptions(ignore=settings.ignore, class_names=settings.class_names)
 
 
 def _load(

@@ -37,8 +37,8 @@ from pocketune.device.train.interrupt import Interrupted, StopRequest
 from pocketune.device.train.limit import within
 from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
-from pocketune.device.train.masks import mask_options, masks_of
-from pocketune.device.train.photos import Photos, head_alone, is_linear
+from pocketune.device.train.masks import masks_of
+from pocketune.device.train.photos import Photos, head_alone, is_linear, mask_options
 from pocketune.device.train.progress import Progress
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.refit import is_refitted
@@ -146,7 +146,8 @@ def train(
     shown = progress or console()
     check_accumulation(opened, settings.accumulate)
     check_rates(opened, settings)
-    settings = replace(settings, **asdict(masks_of(opened, mask_options(settings))))
+    if opened.manifest.task.dense:
+        settings = replace(settings, **asdict(masks_of(opened, mask_options(settings))))
     reclaim()  # what was imported makes room for the list of the photos
     found = Photos.open(photos, settings, opened, after_mask=shown.counting("masks"), most=most)
     check_patience(found, settings)

@@ -22,7 +22,8 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.memory.budget import check_peak, check_prediction, limited
 from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.train.checkpoint import Checkpoint
-from pocketune.device.train.masks import mask_options, masks_of
+from pocketune.device.train.masks import masks_of
+from pocketune.device.train.photos import mask_options
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.resuming import photos_path
 from pocketune.device.train.settings import TrainSettings
@@ -99,7 +100,10 @@ def evaluate(
         splits = _held_back(model)
     else:
         most = None if max_pixels is None else parse_pixels(max_pixels)
-        splits = _all(photos, model, test, masks_of(model.kit, masks or MaskOptions()), most)
+        masks = masks or MaskOptions()
+        if model.task.dense:
+            masks = masks_of(model.kit, masks)
+        splits = _all(photos, model, test, masks, most)
         splits = splits if test else _without_training_photos(model, splits)
     dataset, skipped = splits.val, splits.skipped
     batches = dataset if window == "whole" else None
