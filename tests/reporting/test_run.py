@@ -157,6 +157,17 @@ def test_the_command_repeats_the_run(page):
     )
 
 
+def test_a_run_of_a_browser_is_not_said_to_be_repeated(run, tmp_path):
+    folder = shutil.copytree(run, tmp_path / "run")
+    record = RunRecord.read(folder)
+    assert section(run_page(folder, None), "Repeat it").text[0].endswith("give the same result:")
+    replace(record, engine="onnxruntime-web 1.30.0").write(folder)
+    (text,) = section(run_page(folder, None), "Repeat it").text
+    assert text.endswith(
+        "The run was made in a browser. This one has the same settings, but other crops:"
+    )
+
+
 def test_without_its_photos_the_report_says_what_it_leaves_out(run, tmp_path):
     alone = tmp_path / "run"
     shutil.copytree(run, alone)

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from pocketune.kit.kit import Kit
 
 _log = logging.getLogger(__name__)
+_BROWSER = "onnxruntime-web"
+"""Beginning of the engine's name in the record of a run that the studio's page made."""
 
 
 def run_page(folder: Path, photos: StrPath | None) -> Page:
@@ -243,10 +245,9 @@ def _configuration(record: RunRecord, folder: Path) -> Section:
         ("run folder", folder.name),
     ]
     line = command(record)
-    text = ["The same photos, kit and seed on the same machine give the same result:"]
-    if " KIT" in line:
-        text = [
-            "KIT is the kit of the run; the run folder has a copy of its files. The same photos, "
-            "kit and seed on the same machine give the same result:"
-        ]
-    return Section(title="Repeat it", text=tuple(text), code=line, facts=tuple(facts))
+    text = "KIT is the kit of the run; the run folder has a copy of its files. " * (" KIT" in line)
+    if record.engine.startswith(_BROWSER):
+        text += "The run was made in a browser. This one has the same settings, but other crops:"
+    else:
+        text += "The same photos, kit and seed on the same machine give the same result:"
+    return Section(title="Repeat it", text=(text,), code=line, facts=tuple(facts))
