@@ -100,7 +100,7 @@ def publish(name: str, results: dict[str, dict[str, Any]], seeds: int) -> None:
         f"epochs {EPOCHS}. Peak resident memory of a whole process that trains the kit. Top-1 in "
         f"percent on the test photos after the last step, mean ± standard deviation of {seeds} "
         "seeds (order, crops). Beside it, the rates of network and classifier, chosen on a fifth "
-        "of the set's own training photos; rows without rates are older: a classifier drawn at "
+        "of the set's own training photos; figures without rates are older: a classifier drawn at "
         "random, one rate for all sets. 240 test photos of 12 flowers, 500 of flower_photos, "
         "1,000 of CIFAR-10 (2,000 to train on, enlarged from 32 px)."
     )
