@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 SIZE, CLASSES = 32, 7
+HEAD = {"w": np.ones((3, 2), np.float32), "zero": np.float32(0), "one": np.float32(1)}
 
 
 def exported(
@@ -83,3 +84,12 @@ def drawn(network: nn.Module) -> nn.Module:
             for tensor in (module.running_mean, module.bias, module.weight):
                 nn.init.normal_(tensor, 1.0 if tensor is module.weight else 0.0, 0.1)
     return network
+
+
+def head(given: str) -> list[onnx.NodeProto]:
+    """Nodes of a classifier of maps, whose constants are `HEAD`."""
+    return [
+        helper.make_node("GlobalAveragePool", [given], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "w"], ["y"]),
+    ]

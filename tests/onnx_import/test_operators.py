@@ -1,0 +1,131 @@
+"""Operators of ONNX files, one or two at a time."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import helper
+from torch import nn
+
+from pocketune.errors import PocketuneError
+from pocketune.onnx_import import load_onnx
+
+from .files import HEAD, head, written
+
+node = helper.make_node
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+X = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(4))
+RESIZED = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], torch.Tensor]] = {
+    "slice": (
+        [node("Slice", ["x", "a", "b", "axes", "steps"], ["d"])],
+        {"a": ints(1, -4), "b": ints(7, 99), "axes": ints(2, -1), "steps": ints(2, 1)},
+        X[:, :, 1:7:2, -4:],
+    ),
+    "gather": ([node("Gather", ["x", "a"], ["d"], axis=2)], {"a": ints(3, -1)}, X[:, :, [3, 7]]),
+    "split": (
+        [node("Split", ["x", "a"], ["p", "q"], axis=3), node("Concat", ["q", "p"], ["d"], axis=3)],
+        {"a": ints(3, 5)},
+        torch.cat([X[..., 3:], X[..., :3]], 3),
+    ),
+    "resize": (
+        [node("Resize", ["x", "", "a"], ["d"], **RESIZED)],
+        {"a": np.array([1, 1, 1.5, 1.5], np.float32)},
+        nn.functional.interpolate(X, size=(12, 12), mode="bilinear"),
+    ),
+    "upsampling": (
+        [
+            node(
+                "Resize",
+                ["x", "", "a"],
+                ["d"],
+                mode="nearest",
+                coordinate_transformation_mode="asymmetric",
+                nearest_mode="floor",
+            )
+        ],
+        {"a": np.array([1, 1, 2, 2], np.float32)},
+        nn.functional.interpolate(X, scale_factor=2),
+    ),
+    "einsum": (
+        [node("Einsum", ["x", "x"], ["d"], equation="nchw,nchv->ncwv")],
+        {},
+        torch.einsum("nchw,nchv->ncwv", X, X),
+    ),
+    "products": (
+        [node("MatMul", ["a", "x"], ["l"]), node("MatMul", ["l", "b"], ["d"])],
+        {"a": np.eye(8, dtype=np.float32) * 2, "b": np.ones((3, 8, 4), np.float32)},
+        2 * X.sum(3, keepdim=True).expand(-1, -1, -1, 4),
+    ),
+    "one bound": (
+        [node("Clip", ["x", "zero"], ["d"])],
+        {},
+        X.clamp(min=0),
+    ),
+    "batch behind": (
+        [
+            node("Transpose", ["x"], ["t"], perm=[1, 0, 2, 3]),
+            node("Gather", ["t", "a"], ["g"], axis=0),
+            node("Unsqueeze", ["g", "b"], ["u"]),
+            node("Concat", ["u", "u", "u"], ["d"], axis=1),
+        ],
+        {"a": np.array(2), "b": ints(1)},
+        X[:, 2:].expand(-1, 3, -1, -1),
+    ),
+    "instance norm": (
+        [node("InstanceNormalization", ["x", "a", "b"], ["d"])],
+        {"a": np.array([1, 2, 3], np.float32), "b": np.array([0, 1, 0], np.float32)},
+        nn.functional.instance_norm(
+            X, weight=torch.tensor([1.0, 2, 3]), bias=torch.tensor([0, 1.0, 0])
+        ),
+    ),
+    "norm of a map": (
+        [node("ReduceL2", ["x", "a"], ["l"]), node("Div", ["x", "l"], ["d"])],
+        {"a": ints(2, 3)},
+        X / X.norm(dim=(2, 3), keepdim=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_operators(case: str, tmp_path: Path) -> None:
+    nodes, constants, maps = CASES[case]
+    file = written(tmp_path / "net.onnx", [*nodes, *head("d")], {**HEAD, **constants})
+    loaded = load_onnx(file, size=8).eval()
+    expected = maps.mean((2, 3)) @ torch.ones(3, 2)
+    torch.testing.assert_close(loaded(X), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "said"),
+    [
+        (
+            [node("ReduceMean", ["x", "a"], ["m"]), node("Sub", ["x", "m"], ["d"])],
+            {"a": ints(0)},
+            "ReduceMean .* along the images",
+        ),
+        (
+            [node("Gather", ["x", "a"], ["g"], axis=0), node("Sub", ["x", "g"], ["d"])],
+            {"a": ints(0)},
+            "Gather .* along the images",
+        ),
+        (
+            [node("TopK", ["x", "a"], ["d", "i"]), node("Cast", ["i"], ["f"], to=1)],
+            {"a": ints(8)},
+            "TopK",
+        ),
+    ],
+)
+def test_what_mixes_images_is_refused(
+    nodes: list[onnx.NodeProto], constants: dict[str, np.ndarray], said: str, tmp_path: Path
+) -> None:
+    file = written(tmp_path / "net.onnx", [*nodes, *head("d")], {**HEAD, **constants})
+    with pytest.raises(PocketuneError, match=said):
+        load_onnx(file, size=8)
