@@ -11,7 +11,7 @@ import pocketune
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.graphs import Graphs
 from pocketune.compiler.passes.arena import arena_bytes, integer_scratch
-from pocketune.compiler.passes.blocked import block_depthwise, blocked_liveness
+from pocketune.compiler.passes.blocked import arena_in_blocks
 from pocketune.compiler.passes.liveness import Liveness, fused
 from pocketune.compiler.passes.sizes import graph_flops
 from pocketune.compiler.passes.work import graph_work
@@ -93,18 +93,15 @@ def graph_spec(
     The arena of a graph that is executed as written, the step, is the larger one of the graph and
     of its copy with blocked convolutions.
     """
-    arena = arena_bytes(liveness, model.graph.node)
-    if not optimized and (blocked := block_depthwise(model)) is not None:
-        copies = blocked_liveness(blocked, liveness)
-        arena = max(arena, arena_bytes(copies, blocked.graph.node))
+    nodes = model.graph.node
     return GraphSpec(
-        memory=liveness.peak(model.graph.node),
+        memory=liveness.peak(nodes),
         flops=graph_flops(model, sizes),
-        nodes=len(model.graph.node),
+        nodes=len(nodes),
         weights=sum(tensor.ByteSize() for tensor in model.graph.initializer),
         largest=_largest_copied(model.graph),
         work=graph_work(model, sizes, optimized=optimized),
-        arena=arena,
+        arena=arena_bytes(liveness, nodes) if optimized else arena_in_blocks(model, liveness),
     )
 
 

@@ -15,7 +15,8 @@ from pocketune.compiler.collector import paused_collector
 from pocketune.compiler.graphs import Graphs, Sizes, build_features, build_graphs
 from pocketune.compiler.manifest import describe
 from pocketune.compiler.passes.activations import read_originals, recompute_activations
-from pocketune.compiler.passes.blocked import leave_large_plain
+from pocketune.compiler.passes.blocked import arena_in_blocks, leave_large_plain
+from pocketune.compiler.passes.liveness import Liveness
 from pocketune.compiler.passes.recompute import recompute_from_parameters
 from pocketune.compiler.passes.schedule import order_for_memory
 from pocketune.compiler.quantize.weights import store_as_int8
@@ -182,7 +183,6 @@ def optimize(graphs: Graphs, settings: CompileSettings, masks: Iterable[MaskSpec
             order_for_memory(model, sizes)
             continue
         model.CopyFrom(_smallest(model, sizes, varying))
-        leave_large_plain(model, sizes)
 
 
 def _smallest(step: onnx.ModelProto, sizes: Sizes, varying: frozenset[str]) -> onnx.ModelProto:
@@ -195,9 +195,11 @@ def _smallest(step: onnx.ModelProto, sizes: Sizes, varying: frozenset[str]) -> o
         if activations:
             copies = recompute_activations(model, sizes, depthwise=depthwise)
         recompute_from_parameters(model, sizes, varying)
-        arena = order_for_memory(model, sizes)
+        order_for_memory(model, sizes)
         if read_originals(model, copies):
-            arena = order_for_memory(model, sizes)
+            order_for_memory(model, sizes)
+        leave_large_plain(model, sizes)
+        arena = arena_in_blocks(model, Liveness.of(model, sizes))
         if arena < _WORTHWHILE * smallest:
             best, smallest = model, arena
     return best

@@ -14,9 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pocketune.compiler.builder import FLOAT, GraphBuilder
+from pocketune.compiler.passes.arena import arena_bytes
 from pocketune.compiler.passes.blocked import (
     DEPTHWISE,
+    KERNEL_GRADIENT,
     SMALL,
+    arena_in_blocks,
     block_depthwise,
     blocked_liveness,
     leave_large_plain,
@@ -201,6 +204,42 @@ def test_a_kernel_is_copied_twice(maps_at_the_peak: int, blocked: bool) -> None:
     model = b.model("test")
     leave_large_plain(model, {})
     assert names(model) == [blocked]
+
+
+@pytest.mark.parametrize(("name", "blocked"), [(DEPTHWISE, False), (KERNEL_GRADIENT, True)])
+def test_a_kernel_gradient_may_raise_the_peak_a_little(name: str, blocked: bool) -> None:
+    """Five maps, as above, where the peak has four and a half."""
+    b = GraphBuilder()
+    shape = (1, 64, 150, 150)
+    half = b.add("Neg", b.input("half", FLOAT, (1, 32, 150, 150)))
+    made = [b.add("Neg", b.input("x", FLOAT, shape))]
+    while len(made) < 3:
+        made.append(b.add("Exp", made[-1]))
+    total = b.add("Sum", *made)
+    b.emit(b.add("ReduceMax", half, keepdims=0), "largest", FLOAT, ())
+    g = b.add("Reshape", b.add("Neg", total), b.constant(np.array([64, 1, 150, 150])))
+    b.emit(b.add("Conv", total, g, hint=name, group=64), "y", FLOAT, (1, 64, 1, 1))
+    model = b.model("test")
+    leave_large_plain(model, {})
+    assert names(model) == [blocked]
+
+
+def test_the_larger_arena_counts() -> None:
+    b = GraphBuilder()
+    first = b.add("Neg", b.input("x", FLOAT, (1, 64, 64, 64)))
+    second = b.add("Exp", first)
+    kernel = b.constant(np.ones((64, 1, 3, 3), np.float32))
+    third = b.add("Conv", second, kernel, hint=DEPTHWISE, group=64, pads=[1] * 4)
+    for i, each in enumerate((first, second, third)):
+        b.emit(b.add("ReduceMax", each, keepdims=0), f"largest{i}", FLOAT, ())
+    model = b.model("test")
+    liveness = Liveness.of(model, {})
+    plain = arena_bytes(liveness, model.graph.node)
+    # input and output in blocks, where the plain output is not there yet
+    assert arena_in_blocks(model, liveness) - plain == pytest.approx(256 * 64**2, rel=0.01)
+    for node in model.graph.node:
+        node.name = f"plain_{node.name}"
+    assert arena_in_blocks(model, liveness) == plain
 
 
 def inverted_residual(stride: int, kernel: int) -> Function:

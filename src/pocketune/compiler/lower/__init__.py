@@ -21,16 +21,26 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     slopes,
     smooth,
     survivors,
+    wide_norm,
 )
 from pocketune.compiler.lower.context import Context, constant_value, list_lowerings, lowers
 from pocketune.compiler.lower.value import Value
 from pocketune.compiler.passes.fold import fold_norms, fold_padding
 from pocketune.compiler.passes.program import Program
 from pocketune.compiler.passes.simplify import fold_constants, join_views, reuse_clips, skip_copies
+from pocketune.compiler.passes.wide_norms import join_wide_norms
 
 __all__ = ["Context", "Value", "list_lowerings", "lower", "lowers"]
 
-PASSES = (fold_constants, skip_copies, join_views, fold_padding, fold_norms, reuse_clips)
+PASSES = (
+    fold_constants,
+    skip_copies,
+    join_views,
+    fold_padding,
+    fold_norms,
+    reuse_clips,
+    join_wide_norms,
+)
 """The passes over a traced graph, before its operators are translated one by one."""
 
 

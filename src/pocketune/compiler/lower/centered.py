@@ -13,6 +13,8 @@ channel are convolutions of one map with the other, each plane a kernel as large
 that no map of products is written. `x * scale + offset` is a depthwise convolution of 1 x 1.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import fx
 
@@ -115,3 +117,31 @@ def input_gradient(
     """`g * scale + x * slope + offset` per channel."""
     parts = [affine(context, g, scale, None), affine(context, x, slope, offset)]
     return elementwise(context, "Add", parts, x.shape)
+
+
+def inverse_root(context: Context, variance: Value, eps: float) -> Value:
+    """`1 / sqrt(variance + eps)`."""
+    shifted = elementwise(context, "Add", [variance, eps], variance.shape)
+    root = elementwise(context, "Sqrt", [shifted], variance.shape)
+    return elementwise(context, "Reciprocal", [root], variance.shape)
+
+
+def update_statistics(
+    context: Context,
+    running: Sequence[object],
+    batch: tuple[Value, Value],
+    momentum: float,
+    count: int,
+) -> None:
+    """Update the running mean and variance of a norm by those of `count` elements a channel.
+
+    A norm that is called several times in a step continues from its previous call's. PyTorch's
+    running variance is the unbiased one.
+    """
+    b = context.builder
+    for node, new, correction in zip(running, batch, (1.0, count / (count - 1)), strict=True):
+        if isinstance(node, fx.Node):
+            before = context.statistics.get(node, context.plain(context.value(node)))
+            kept = b.add("Mul", before, b.constant(1 - momentum))
+            fresh = elementwise(context, "Mul", [new, momentum * correction], new.shape)
+            context.statistics[node] = b.add("Add", kept, context.plain(fresh))

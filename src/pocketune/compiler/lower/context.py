@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,8 @@ def lowers(*targets: Any) -> Callable[[Rule], Rule]:
 
 
 def list_lowerings() -> list[str]:
-    """Names of the operators that have a rule, sorted."""
-    return sorted(map(str, RULES))
+    """Names of the operators that have a rule, sorted; without those that only a pass makes."""
+    return sorted(str(target) for target in RULES if not isinstance(target, FunctionType))
 
 
 class Context:

@@ -33,33 +33,23 @@ def _batch_norm(
     weight, bias = weight or _filled(context, x, 1.0), bias or _filled(context, x, 0.0)
     vectors, x = x, _as_map(context, x)
     if not training:
-        inverse = _inverse_root(context, running_var, eps)
+        inverse = centered.inverse_root(context, running_var, eps)
         difference = centered.difference(context, x, running_mean)
         scale = elementwise(context, "Mul", [inverse, weight], inverse.shape)
         # constant ones, as in an exported model, become part of the convolution before them
         scaled = elementwise(context, "Mul", [difference, per_channel(context, scale)], x.shape)
         y = elementwise(context, "Add", [scaled, per_channel(context, bias)], x.shape)
         return _of_shape(context, y, vectors.shape), running_mean, inverse
-    # a norm that is called several times in a step continues from the previous call's statistics
-    names = [argument for argument in node.args[3:5] if isinstance(argument, fx.Node)]
-    before = [
-        context.statistics.get(name, context.plain(value))
-        for name, value in zip(names, (running_mean, running_var), strict=True)
-    ]
     mean, variance = centered.statistics(context, x)
-    inverse = _inverse_root(context, variance, eps)
+    inverse = centered.inverse_root(context, variance, eps)
     scale = elementwise(context, "Mul", [weight, inverse], mean.shape)
     y = centered.normalize(context, x, mean, scale, bias)
     whole = mean
     if x.center is not None:
         whole = elementwise(context, "Add", [mean, Value(mean.shape, plain=x.center)], mean.shape)
-    count = x.shape[0] * x.pixels
-    corrections = (1.0, count / (count - 1))  # PyTorch's running variance is the unbiased one
-    for name, old, new, correction in zip(
-        names, before, (whole, variance), corrections, strict=True
-    ):
-        fresh = elementwise(context, "Mul", [new, momentum * correction], new.shape)
-        context.statistics[name] = _decayed_sum(context, old, 1 - momentum, fresh)
+    centered.update_statistics(
+        context, node.args[3:5], (whole, variance), momentum, x.shape[0] * x.pixels
+    )
     return _of_shape(context, y, vectors.shape), mean, inverse
 
 
@@ -147,15 +137,3 @@ def _affine(context: Context, x: Value, scale: Value, offset: Value) -> Value:
         scaled = elementwise(context, "Mul", [x, per_channel(context, scale)], x.shape)
         return elementwise(context, "Add", [scaled, per_channel(context, offset)], x.shape)
     return centered.affine(context, x, scale, offset)
-
-
-def _inverse_root(context: Context, variance: Value, eps: float) -> Value:
-    shifted = elementwise(context, "Add", [variance, eps], variance.shape)
-    root = elementwise(context, "Sqrt", [shifted], variance.shape)
-    return elementwise(context, "Reciprocal", [root], variance.shape)
-
-
-def _decayed_sum(context: Context, old: str, decay: float, fresh: Value) -> str:
-    """`old * decay + fresh`."""
-    kept = context.builder.add("Mul", old, context.builder.constant(decay))
-    return context.builder.add("Add", kept, context.plain(fresh))

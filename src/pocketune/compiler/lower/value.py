@@ -57,7 +57,7 @@ class Value:
     transposed: Value | None = None
     permuted: tuple[Value, tuple[int, ...]] | None = None
     merged: Value | None = None
-    saved: Mask | Normalized | Value | None = None
+    saved: Mask | Normalized | Widened | Value | None = None
     open: bool = False
     center: str | None = None
 
@@ -98,3 +98,18 @@ class Normalized:
     y: str
     squares: str
     eps: float
+
+
+@dataclass(frozen=True)
+class Widened:
+    """What a 1x1 convolution and the norm behind it keep for their gradients.
+
+    `x` is the input less its mean, and `covariance` the (K, K) of its channels; `inverse` and
+    `scale` are the norm's.
+    """
+
+    x: Value
+    kernel: Value
+    covariance: str
+    inverse: Value
+    scale: Value

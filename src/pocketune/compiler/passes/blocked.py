@@ -21,6 +21,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
+from pocketune.compiler.passes.arena import arena_bytes
 from pocketune.compiler.passes.fused import fuse_clips
 from pocketune.compiler.passes.liveness import Liveness
 
@@ -187,6 +188,12 @@ SMALL = 5_000_000
 SMALL_SHARE = 1 / 16
 """Share of the peak up to which copies are always made: they find room in the arena's gaps."""
 
+GRADIENT_SHARE = 1 / 8
+"""Share of the peak by which the copies of a kernel's gradient may raise it.
+
+Without blocks, it takes ten times as long.
+"""
+
 
 def leave_large_plain(model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
     """Rename the convolutions whose copies would raise the peak, which excludes them from blocks.
@@ -205,5 +212,15 @@ def leave_large_plain(model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
         y = liveness.bytes[node.output[0]]
         # input and kernel are copied, the kernel twice at most, before there is an output
         copies = max(x + kernel, x + 2 * kernel - y, y)
-        if copies > max(SMALL, SMALL_SHARE * peak) and live + copies > peak:
+        raised = GRADIENT_SHARE * peak if node.name.startswith(KERNEL_GRADIENT) else 0
+        if copies > max(SMALL, SMALL_SHARE * peak) and live + copies > peak + raised:
             node.name = f"plain_{node.name}"
+
+
+def arena_in_blocks(model: onnx.ModelProto, liveness: Liveness) -> int:
+    """Bytes of the arena of a graph, or of its copy with blocked convolutions if that is larger."""
+    plain = arena_bytes(liveness, model.graph.node)
+    blocked = block_depthwise(model)
+    if blocked is None:
+        return plain
+    return max(plain, arena_bytes(blocked_liveness(blocked, liveness), blocked.graph.node))
