@@ -310,7 +310,7 @@ def _(graph: Edits, _: Prepared) -> None:
 
 @fault("step", "no gradient through the statistics of a batch")
 def _(graph: Edits, _: Prepared) -> None:
-    graph.without(graph.made(f"grad.{EXPAND}.0.weight", "Gemm", "Add"))
+    graph.without(graph.made(f"grad.{EXPAND}.0.weight", "Mul", "Sub"))
 
 
 @fault("step", "a gradient of a scale that is not divided by the deviation")
