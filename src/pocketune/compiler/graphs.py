@@ -27,6 +27,7 @@ from pocketune.compiler.lower import Value, lower
 from pocketune.compiler.lower.activation import LEAST_PACKED, has_masks
 from pocketune.compiler.lower.context import ROWS_MAX_PIXELS, Context
 from pocketune.compiler.passes.schedule import order_for_memory
+from pocketune.compiler.passes.sizes import tensor_bytes
 from pocketune.compiler.settings import CompileSettings
 from pocketune.device.memory.graphs import NODE_BYTES
 from pocketune.errors import PocketuneError
@@ -177,7 +178,7 @@ def _step(
     classes = len(task.classes)
 
     def memory(model: onnx.ModelProto) -> float:
-        arena = order_for_memory(model, {CLASSES: classes})
+        arena = order_for_memory(model, tensor_bytes(model, {CLASSES: classes}))
         return arena + NODE_BYTES * len(model.graph.node)
 
     return min(map(model, (inf, LEAST_PACKED)), key=memory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -12,13 +12,14 @@ from torch import nn
 from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.trace import check_norms, running_statistics, trained_parameters
 from pocketune.compiler.collector import paused_collector
-from pocketune.compiler.graphs import Graphs, Sizes, build_features, build_graphs
+from pocketune.compiler.graphs import Graphs, build_features, build_graphs
 from pocketune.compiler.manifest import describe
 from pocketune.compiler.passes.activations import read_originals, recompute_activations
 from pocketune.compiler.passes.blocked import arena_in_blocks, leave_large_plain
 from pocketune.compiler.passes.liveness import Liveness
 from pocketune.compiler.passes.recompute import recompute_from_parameters
 from pocketune.compiler.passes.schedule import order_for_memory
+from pocketune.compiler.passes.sizes import tensor_bytes
 from pocketune.compiler.quantize.weights import store_as_int8
 from pocketune.compiler.settings import CompileSettings
 from pocketune.errors import PocketuneError, check_positive, warn
@@ -180,26 +181,28 @@ def optimize(graphs: Graphs, settings: CompileSettings, masks: Iterable[MaskSpec
     varying |= {spec.name for spec in masks}
     for name, model, sizes in graphs.sized(settings):
         if name != "step":
-            order_for_memory(model, sizes)
+            order_for_memory(model, tensor_bytes(model, sizes))
             continue
-        model.CopyFrom(_smallest(model, sizes, varying))
+        model.CopyFrom(_smallest(model, tensor_bytes(model, sizes), varying))
 
 
-def _smallest(step: onnx.ModelProto, sizes: Sizes, varying: frozenset[str]) -> onnx.ModelProto:
+def _smallest(
+    step: onnx.ModelProto, made: Mapping[str, int], varying: frozenset[str]
+) -> onnx.ModelProto:
     """The step in a good order; it recomputes what makes the arena enough smaller, and no more."""
     best, smallest = step, inf
     for activations, depthwise in ((False, False), (True, False), (True, True)):
-        model = onnx.ModelProto()
+        model, size = onnx.ModelProto(), dict(made)
         model.CopyFrom(step)
         copies = dict[str, str]()
         if activations:
-            copies = recompute_activations(model, sizes, depthwise=depthwise)
-        recompute_from_parameters(model, sizes, varying)
-        order_for_memory(model, sizes)
+            copies = recompute_activations(model, size, depthwise=depthwise)
+        recompute_from_parameters(model, size, varying)
+        order_for_memory(model, size)
         if read_originals(model, copies):
-            order_for_memory(model, sizes)
-        leave_large_plain(model, sizes)
-        arena = arena_in_blocks(model, Liveness.of(model, sizes))
+            order_for_memory(model, size)
+        leave_large_plain(model, size)
+        arena = arena_in_blocks(model, Liveness.sized(model, size))
         if arena < _WORTHWHILE * smallest:
             best, smallest = model, arena
     return best

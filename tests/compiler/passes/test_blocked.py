@@ -25,6 +25,7 @@ from pocketune.compiler.passes.blocked import (
     leave_large_plain,
 )
 from pocketune.compiler.passes.liveness import Liveness
+from pocketune.compiler.passes.sizes import tensor_bytes
 
 from ..lowering import ALWAYS_ROWS, NEVER_ROWS, Function, assert_close, double, leaf, lower_function
 
@@ -173,7 +174,7 @@ def test_large_copies_only_below_the_peak(side: int, blocked: list[bool]) -> Non
     model = two_convolutions(side)
     assert (256 * side**2 > SMALL) == (False in blocked)
     assert names(model) == [True, True]
-    leave_large_plain(model, {})
+    leave_large_plain(model, tensor_bytes(model, {}))
     assert names(model) == blocked
     onnx.checker.check_model(model)
 
@@ -202,7 +203,7 @@ def test_a_kernel_is_copied_twice(maps_at_the_peak: int, blocked: bool) -> None:
     g = b.add("Reshape", b.add("Neg", total), b.constant(np.array([64, 1, 150, 150])))
     b.emit(b.add("Conv", total, g, hint=DEPTHWISE, group=64), "y", FLOAT, (1, 64, 1, 1))
     model = b.model("test")
-    leave_large_plain(model, {})
+    leave_large_plain(model, tensor_bytes(model, {}))
     assert names(model) == [blocked]
 
 
@@ -220,7 +221,7 @@ def test_a_kernel_gradient_may_raise_the_peak_a_little(name: str, blocked: bool)
     g = b.add("Reshape", b.add("Neg", total), b.constant(np.array([64, 1, 150, 150])))
     b.emit(b.add("Conv", total, g, hint=name, group=64), "y", FLOAT, (1, 64, 1, 1))
     model = b.model("test")
-    leave_large_plain(model, {})
+    leave_large_plain(model, tensor_bytes(model, {}))
     assert names(model) == [blocked]
 
 

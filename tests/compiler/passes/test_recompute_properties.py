@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pocketune.compiler.builder import FLOAT, GraphBuilder
 from pocketune.compiler.passes import recompute
 from pocketune.compiler.passes.recompute import recompute_from_parameters
+from pocketune.compiler.passes.sizes import tensor_bytes
 from pocketune.device.engine.session import open_session
 
 SIDE = 32  # 4096 bytes: the smallest tensor that is worth a second node
@@ -57,7 +58,7 @@ def test_no_value_changes_and_every_node_is_in_its_place(model: onnx.ModelProto,
     expected, moving = values(model), varies(model)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recompute, "_NEAR", near)
-        recompute_from_parameters(model, {}, VARYING)
+        recompute_from_parameters(model, tensor_bytes(model, {}), VARYING)
     onnx.checker.check_model(model)  # nodes are sorted topologically, names are unique
     assert varies(model) == moving
     for ours, theirs in zip(values(model), expected, strict=True):
@@ -79,14 +80,14 @@ def twice_read(side: int, between: int = 40) -> onnx.ModelProto:
 @pytest.mark.parametrize(("side", "copies"), [(31, 1), (32, 2)])
 def test_a_tensor_below_4_kib_is_kept(side: int, copies: int) -> None:
     model = twice_read(side)
-    recompute_from_parameters(model, {}, VARYING)
+    recompute_from_parameters(model, tensor_bytes(model, {}), VARYING)
     assert [n.op_type for n in model.graph.node].count("Neg") == copies
 
 
 @pytest.mark.parametrize("between", [0, 10, 21, 22, 23, 30])
 def test_a_reader_within_24_nodes_shares_the_copy(between: int) -> None:
     model = twice_read(SIDE, between)
-    recompute_from_parameters(model, {}, VARYING)
+    recompute_from_parameters(model, tensor_bytes(model, {}), VARYING)
     count = [n.op_type for n in model.graph.node].count("Neg")
     assert count == (1 if between + 1 < 24 else 2)
 
@@ -97,7 +98,7 @@ def test_what_nothing_reads_is_not_made() -> None:
     b.add("Neg", w)
     b.emit(b.add("Abs", x), "y", FLOAT, (SIDE, SIDE))
     model = b.model("unread")
-    recompute_from_parameters(model, {}, VARYING)
+    recompute_from_parameters(model, tensor_bytes(model, {}), VARYING)
     assert [n.op_type for n in model.graph.node] == ["Abs"]
 
 
@@ -110,6 +111,6 @@ def test_a_chain_of_parameters_alone_is_made_again_from_its_start() -> None:
         y = b.add("Abs", y)
     b.emit(b.add("Add", y, made), "y", FLOAT, (SIDE, SIDE))
     model = b.model("chain")
-    recompute_from_parameters(model, {}, VARYING)
+    recompute_from_parameters(model, tensor_bytes(model, {}), VARYING)
     operators = [n.op_type for n in model.graph.node]
     assert operators == ["Neg", "Exp", "Add", *["Abs"] * 40, "Neg", "Exp", "Add"]

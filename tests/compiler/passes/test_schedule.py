@@ -79,7 +79,7 @@ def test_only_what_lies_between_integers_is_computed_with_them() -> None:
 def test_the_best_order_of_the_chain() -> None:
     """The mean first, then `a` is gone before `b` comes: b, m and y are what is left."""
     model = chain()
-    order_for_memory(model, {})
+    order_for_memory(model, tensor_bytes(model, {}))
     assert Liveness.of(model, {}).peak(model.graph.node) == 804
     nodes = [
         node("Relu", "x", "a"),
@@ -90,7 +90,7 @@ def test_the_best_order_of_the_chain() -> None:
     ]
     model = model_of(nodes, {"x": [100]}, {"y": [1]})
     assert Liveness.of(model, {}).peak(nodes) == 804
-    order_for_memory(model, {})
+    order_for_memory(model, tensor_bytes(model, {}))
     assert Liveness.of(model, {}).peak(model.graph.node) == 408
 
 
@@ -125,7 +125,7 @@ def test_the_size_of_every_tensor_is_known(step: onnx.ModelProto) -> None:
 def test_the_order_is_one_of_the_graphs_and_no_worse(step: onnx.ModelProto) -> None:
     ordered = onnx.ModelProto()
     ordered.CopyFrom(step)
-    arena = order_for_memory(ordered, SIZES)
+    arena = order_for_memory(ordered, tensor_bytes(ordered, SIZES))
     traced = Liveness.of(step, SIZES)
     assert arena == arena_bytes(traced, ordered.graph.node) <= arena_bytes(traced, step.graph.node)
     names = [n.name for n in ordered.graph.node]
@@ -141,7 +141,7 @@ def test_the_order_is_one_of_the_graphs_and_no_worse(step: onnx.ModelProto) -> N
 def test_the_order_changes_no_bit(step: onnx.ModelProto) -> None:
     ordered = onnx.ModelProto()
     ordered.CopyFrom(step)
-    order_for_memory(ordered, SIZES)
+    order_for_memory(ordered, tensor_bytes(ordered, SIZES))
     feeds = random_inputs(step)
     results = []
     for model in (step, ordered):
@@ -173,5 +173,7 @@ def test_memory_is_less_for_a_method_that_keeps_less() -> None:
     for method in ("full", "bias"):
         network = adapt(tiny(channels=16), create_method(method))
         graphs = build_graphs(network, CompileSettings(8, 32, TASK))
-        arenas[method] = order_for_memory(graphs.step, {"N": 8, "classes": CLASSES})
+        arenas[method] = order_for_memory(
+            graphs.step, tensor_bytes(graphs.step, {"N": 8, "classes": CLASSES})
+        )
     assert arenas["bias"] < arenas["full"]

@@ -16,6 +16,7 @@ from pocketune.compiler.builder import FLOAT, OPSET
 from pocketune.compiler.passes.arena import arena_bytes
 from pocketune.compiler.passes.liveness import Liveness, fused
 from pocketune.compiler.passes.schedule import order_for_memory
+from pocketune.compiler.passes.sizes import tensor_bytes
 
 OPERATORS = ("Neg", "Add", "Greater", "Not", "Where", "Reshape", "ReduceSum")
 VIEWS = {"Reshape"}
@@ -152,7 +153,7 @@ def test_an_order_is_valid_whole_and_never_worse(model: onnx.ModelProto) -> None
     liveness = Liveness.of(model, {})
     before = arena_bytes(liveness, model.graph.node)
     names = sorted(node.name for node in model.graph.node)
-    arena = order_for_memory(model, {})
+    arena = order_for_memory(model, tensor_bytes(model, {}))
     assert sorted(node.name for node in model.graph.node) == names
     assert_valid(model)
     assert lowest_peak(model) <= liveness.peak(model.graph.node) <= arena <= before
@@ -164,8 +165,8 @@ def test_an_order_is_valid_whole_and_never_worse(model: onnx.ModelProto) -> None
 def test_an_order_that_was_found_is_not_improved_upon_by_a_second_pass(
     model: onnx.ModelProto,
 ) -> None:
-    first = order_for_memory(model, {})
-    assert order_for_memory(model, {}) <= first
+    first = order_for_memory(model, tensor_bytes(model, {}))
+    assert order_for_memory(model, tensor_bytes(model, {})) <= first
 
 
 def test_a_mask_of_the_graph_s_own_input_runs_before_its_reader() -> None:
@@ -175,14 +176,14 @@ def test_a_mask_of_the_graph_s_own_input_runs_before_its_reader() -> None:
         make("Neg", ["chosen"], "y"),
     ]
     model = model_of(nodes, {"y": (FLOAT, [8, 4])})
-    order_for_memory(model, {})
+    order_for_memory(model, tensor_bytes(model, {}))
     assert [node.name for node in model.graph.node] == ["mask", "chosen", "y"]
 
 
 def test_a_graph_of_comparisons_alone_keeps_them_all() -> None:
     nodes = [make("Greater", ["x", "x"], "mask"), make("Not", ["mask"], "y")]
     model = model_of(nodes, {"y": (TensorProto.BOOL, [8, 4])})
-    order_for_memory(model, {})
+    order_for_memory(model, tensor_bytes(model, {}))
     assert Liveness.of(model, {}).peak(model.graph.node) == 64
     assert [node.name for node in model.graph.node] == ["mask", "y"]
 
@@ -201,7 +202,7 @@ def test_comparisons_run_early_so_that_a_map_need_not_be_kept() -> None:
     before = Liveness.of(model, {}).peak(nodes)
     map_, mask = 8 * 4 * 4, 8 * 4
     assert before == 3 * map_
-    order_for_memory(model, {})
+    order_for_memory(model, tensor_bytes(model, {}))
     peak = Liveness.of(model, {}).peak(model.graph.node)
     assert peak == 2 * map_ + mask == lowest_peak(model)
 
@@ -225,7 +226,7 @@ def dequantizing(outputs: dict[str, tuple[int, list[int]]]) -> onnx.ModelProto:
 
 def test_a_kernel_in_8_bits_is_brought_to_float_right_before_its_reader() -> None:
     model = dequantizing({"y": (FLOAT, [8, 4])})
-    order_for_memory(model, {})
+    order_for_memory(model, tensor_bytes(model, {}))
     assert [node.name for node in model.graph.node] == ["w0", "a", "w1", "y"]
     peak = Liveness.of(model, {}).peak(model.graph.node)
     assert peak == 2 * 128 + 64  # a, y and one kernel
@@ -234,7 +235,7 @@ def test_a_kernel_in_8_bits_is_brought_to_float_right_before_its_reader() -> Non
 def test_a_kernel_that_is_asked_for_in_float_stays_in_the_graph() -> None:
     model = dequantizing({"y": (FLOAT, [8, 4]), "w1": (FLOAT, [4, 4])})
     model.graph.node[3].input[1] = "w0"  # nothing reads it but the caller
-    order_for_memory(model, {})
+    order_for_memory(model, tensor_bytes(model, {}))
     assert_valid(model)
 
 

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 import onnx
 
 from pocketune.compiler.passes.blocked import is_depthwise
-from pocketune.compiler.passes.sizes import tensor_bytes
 
 _CHEAP = {
     *("Add", "Clip", "Div", "Erf", "HardSigmoid", "HardSwish", "Mul", "Relu", "Reshape"),
@@ -34,19 +33,19 @@ _SMALL = 16
 
 
 def recompute_activations(
-    model: onnx.ModelProto, sizes: Mapping[str, int], *, depthwise: bool
+    model: onnx.ModelProto, size: dict[str, int], *, depthwise: bool
 ) -> dict[str, str]:
     """Let the backward pass recompute activations behind norms with batch statistics, in place.
 
     Args:
         model: A training step with an input `labels` and an output `loss`.
-        sizes: Of open dimensions.
+        size: Bytes of its tensors; those of the copies are added.
         depthwise: Whether depthwise convolutions are recomputed too.
 
     Returns:
         The tensors that are computed again, by the names of their copies.
     """
-    step = _Step(model, sizes, depthwise=depthwise)
+    step = _Step(model, size, depthwise=depthwise)
     nodes = [made for node in model.graph.node for made in step.with_copies(node)]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
@@ -87,12 +86,10 @@ def read_originals(model: onnx.ModelProto, copies: Mapping[str, str]) -> bool:
 class _Step:
     """A training step, divided into the forward pass and all other nodes."""
 
-    def __init__(
-        self, model: onnx.ModelProto, sizes: Mapping[str, int], *, depthwise: bool
-    ) -> None:
+    def __init__(self, model: onnx.ModelProto, size: dict[str, int], *, depthwise: bool) -> None:
         self._depthwise = depthwise
         nodes = model.graph.node
-        self._size = tensor_bytes(model, sizes)
+        self._size = size
         labeled, read = {"labels"}, {"loss"}
         for node in nodes:
             if labeled.intersection(node.input):
@@ -153,5 +150,6 @@ class _Step:
         node.CopyFrom(self._forward[name])
         node.input[:] = [self._copy(n, made) if self._is_recomputed(n) else n for n in node.input]
         node.output[0] = node.name = copied
+        self._size[copied] = self._size[name]
         made.append(node)
         return copied

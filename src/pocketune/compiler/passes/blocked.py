@@ -195,14 +195,14 @@ Without blocks, it takes ten times as long.
 """
 
 
-def leave_large_plain(model: onnx.ModelProto, sizes: Mapping[str, int]) -> None:
+def leave_large_plain(model: onnx.ModelProto, size: Mapping[str, int]) -> None:
     """Rename the convolutions whose copies would raise the peak, which excludes them from blocks.
 
     Args:
         model: In the order in which it is executed.
-        sizes: Of open dimensions, by name.
+        size: Bytes of its tensors.
     """
-    nodes, liveness = list(model.graph.node), Liveness.of(model, sizes)
+    nodes, liveness = list(model.graph.node), Liveness.sized(model, size)
     timeline = liveness.timeline(nodes)
     peak = max(timeline, default=0)
     for node, live in zip(nodes, timeline, strict=True):

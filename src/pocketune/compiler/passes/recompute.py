@@ -8,11 +8,7 @@ Requires: nodes are in topological order. Afterwards no large tensor that depend
 parameters is kept for a distant reader.
 """
 
-from collections.abc import Mapping
-
 import onnx
-
-from pocketune.compiler.passes.sizes import tensor_bytes
 
 _LEAST = 1 << 12
 """Bytes of the smallest tensor that is recomputed."""
@@ -22,7 +18,7 @@ _NEAR = 24
 
 
 def recompute_from_parameters(
-    model: onnx.ModelProto, sizes: Mapping[str, int], varying: frozenset[str]
+    model: onnx.ModelProto, size: dict[str, int], varying: frozenset[str]
 ) -> None:
     """Copy the nodes that compute such a tensor for each of its distant readers.
 
@@ -30,10 +26,9 @@ def recompute_from_parameters(
 
     Args:
         model: Sorted topologically.
-        sizes: Of open dimensions.
+        size: Bytes of its tensors; those of the copies are added.
         varying: Inputs that change from batch to batch; nodes that depend on them stay.
     """
-    size = tensor_bytes(model, sizes)
     outputs = {output.name for output in model.graph.output}
     sources: dict[str, onnx.NodeProto] = {}
     moving = set(varying)
@@ -52,6 +47,7 @@ def recompute_from_parameters(
         count += 1
         copied = f"again_{count}"
         node.output[0] = node.name = copied
+        size[copied] = size[name]
         node.input[:] = [near_copy(n) if n in sources else n for n in node.input]
         nodes.append(node)
         copies[name] = copied, len(nodes)

@@ -16,12 +16,16 @@ from pocketune.compiler.passes.arena import arena_bytes
 from pocketune.compiler.passes.liveness import Liveness, Operator
 
 
-def order_for_memory(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
+def order_for_memory(model: onnx.ModelProto, size: Mapping[str, int]) -> int:
     """Reorder the model's nodes in place for the smallest arena found; returns its bytes.
 
     Constants that are stored in 8 bits are dequantized right before their reader.
+
+    Args:
+        model: Sorted topologically.
+        size: Bytes of its tensors.
     """
-    real = Liveness.of(model, sizes)
+    real = Liveness.sized(model, size)
     constants = {tensor.name for tensor in model.graph.initializer}
     nodes = {node.output[0]: node for node in model.graph.node}
     operators = list(map(Operator.of, model.graph.node))
