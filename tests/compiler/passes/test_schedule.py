@@ -173,7 +173,6 @@ def test_memory_is_less_for_a_method_that_keeps_less() -> None:
     for method in ("full", "bias"):
         network = adapt(tiny(channels=16), create_method(method))
         graphs = build_graphs(network, CompileSettings(8, 32, TASK))
-        arenas[method] = order_for_memory(
-            graphs.step, tensor_bytes(graphs.step, {"N": 8, "classes": CLASSES})
-        )
+        size = tensor_bytes(graphs.step, {"N": 8, "classes": CLASSES})
+        arenas[method] = order_for_memory(graphs.step, size)
     assert arenas["bias"] < arenas["full"]
