@@ -128,3 +128,26 @@ class Mixer(nn.Module):
         encoded = self.encoding(positions[:, None]).flatten(2).transpose(1, 2)
         x = (maps + positions[:, None]).flatten(2).transpose(1, 2) + encoded
         return self.head(self.tokens(x.transpose(1, 2)).relu().mean(2))
+
+
+class Distances(nn.Module):
+    """Attention by the distances of tokens, which linear layers read again for each image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 6, 8, 8)
+        tokens = (SIZE // 8) ** 2
+        self.register_buffer("distances", torch.randn(1, tokens, tokens, 3))
+        self.heads = nn.Linear(3, 2)
+        self.gates = nn.Linear(tokens, 6)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalized images (N, 3, SIZE, SIZE) -> logits (N, 3)."""
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        distances = self.distances.expand(len(x), -1, -1, -1)
+        scores = self.heads(distances).permute(0, 3, 1, 2).softmax(-1)
+        y = (scores @ x.unsqueeze(1)).mean(1)
+        y = y * self.gates(distances[..., 0]).sigmoid()
+        logits: Tensor = self.head((x + y).mean(1))
+        return logits

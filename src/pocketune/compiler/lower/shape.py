@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import fx
 
@@ -55,21 +54,8 @@ def _expand(context: Context, node: fx.Node, x: Value, size: Sequence[int], **_:
 
 @lowers(aten.cat.default)
 def _cat(context: Context, node: fx.Node, values: list[Value], dim: int = 0) -> Value:
-    others = [v for v in values if not v.one_for_all]
-    if dim % len(values[0].shape) and others and len(others) < len(values):
-        values = [_for_each(context, v, others[0]) if v.one_for_all else v for v in values]
     names = [context.plain(v) for v in values]
     return Value(shape_of(node), plain=context.builder.add("Concat", *names, axis=dim))
-
-
-def _for_each(context: Context, value: Value, other: Value) -> Value:
-    """The value repeated for each image of another one, whose number may be open."""
-    assert value.expanded is not None
-    b = context.builder
-    images = b.add("Shape", context.plain(other), start=0, end=1)
-    rest = b.constant(np.array(value.shape[1:], np.int64))
-    shape = b.add("Concat", images, rest, axis=0)
-    return Value(value.shape, plain=b.add("Expand", context.plain(value.expanded), shape))
 
 
 @lowers(aten.slice.Tensor)
