@@ -29,7 +29,7 @@ from pocketune.methods import (
 
 from ..networks.tiny import tiny
 from .networks import BATCH
-from .token_networks import SIZE, Distances, Mixer, mixed_transformer, transformer
+from .token_networks import SIZE, Distances, Mixer, masked_transformer, mixed_transformer, transformer
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,12 @@ def test_dropout_in_a_frozen_block_without_convolutions_is_refused(
     with pytest.raises(PocketuneError, match=rf"dropout in a frozen .*blocks\.0\.mlp\.{place};"):
         compile(network, tmp_path / "kit", batch=BATCH, size=SIZE)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("method", [LastLayer(), BiasAndLast()], ids=lambda m: m.name)
+def test_masks_of_minus_infinity(method: Method, tmp_path: Path) -> None:
+    adapted = adapt(masked_transformer(), method, frozen_bits=8)
+    compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
 
 
 @pytest.mark.parametrize("method", [BiasAndLast(), FullFineTune()], ids=lambda m: m.name)

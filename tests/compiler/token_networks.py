@@ -1,5 +1,8 @@
 """Small networks on tokens: a vision transformer, PyTorch's own encoder layer, shifted windows."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -11,16 +14,21 @@ GRID = SIZE // PATCH
 
 
 class Attention(nn.Module):
-    def __init__(self) -> None:
+    """Of all tokens, or of those that a mask of 0 and -inf leaves."""
+
+    def __init__(self, *, masked: bool = False) -> None:
         super().__init__()
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
         self.proj = nn.Linear(WIDTH, WIDTH)
+        tokens = GRID**2 + 1
+        mask = torch.full((tokens, tokens), -torch.inf).triu(1) if masked else None
+        self.register_buffer("mask", mask)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, T, C) -> the same shape."""
         images, tokens, channels = x.shape
         qkv = self.qkv(x).reshape(images, tokens, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        y = functional.scaled_dot_product_attention(*qkv.unbind(0))
+        y = functional.scaled_dot_product_attention(*qkv.unbind(0), self.mask)
         projected: Tensor = self.proj(y.transpose(1, 2).reshape(images, tokens, channels))
         return projected
 
@@ -54,7 +62,7 @@ class Windows(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, attention: type[nn.Module] = Attention) -> None:
+    def __init__(self, attention: Callable[[], nn.Module] = Attention) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(WIDTH)
         self.attn = attention()
@@ -103,6 +111,12 @@ def transformer(seed: int = 0) -> Transformer:
     """Two blocks and a class token."""
     torch.manual_seed(seed)
     return Transformer(Block(), Block())
+
+
+def masked_transformer(seed: int = 0) -> Transformer:
+    """Each token attends to those before it."""
+    torch.manual_seed(seed)
+    return Transformer(Block(partial(Attention, masked=True)))
 
 
 def mixed_transformer(seed: int = 0) -> Transformer:

@@ -47,6 +47,8 @@ def require_network(network: object) -> None:
 def require_values(network: nn.Module, reader: str = "a kit") -> None:
     """Check that all values are finite and in float32, or whole numbers.
 
+    Buffers may hold -inf, as masks of attention do before a softmax.
+
     Args:
         network: Any module.
         reader: What needs them.
@@ -54,6 +56,7 @@ def require_values(network: nn.Module, reader: str = "a kit") -> None:
     Raises:
         PocketuneError: They are not; the message names the first tensor.
     """
+    buffers = dict(network.named_buffers())
     for name, tensor in network.state_dict().items():
         if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
             continue
@@ -62,7 +65,8 @@ def require_values(network: nn.Module, reader: str = "a kit") -> None:
                 f"{name} is {str(tensor.dtype).removeprefix('torch.')}, and {reader} computes in "
                 "float32; call network.float() first"
             )
-        if not tensor.is_meta and not tensor.isfinite().all():
+        masked = name in buffers and tensor.isneginf()
+        if not tensor.is_meta and not (tensor.isfinite() | masked).all():
             raise PocketuneError(
                 f"{name} holds a value that is not finite; load the network's weights again"
             )
