@@ -29,7 +29,14 @@ from pocketune.methods import (
 
 from ..networks.tiny import tiny
 from .networks import BATCH
-from .token_networks import SIZE, Distances, Mixer, masked_transformer, mixed_transformer, transformer
+from .token_networks import (
+    SIZE,
+    Distances,
+    Mixer,
+    masked_transformer,
+    mixed_transformer,
+    transformer,
+)
 
 
 @pytest.mark.parametrize(

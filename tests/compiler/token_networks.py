@@ -154,6 +154,7 @@ class Distances(nn.Module):
         self.register_buffer("distances", torch.randn(1, tokens, tokens, 3))
         self.heads = nn.Linear(3, 2)
         self.gates = nn.Linear(tokens, 6)
+        self.pairs = nn.Parameter(torch.randn(tokens, tokens, 1))
         self.head = nn.Linear(6, 3)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -163,5 +164,7 @@ class Distances(nn.Module):
         scores = self.heads(distances).permute(0, 3, 1, 2).softmax(-1)
         y = (scores @ x.unsqueeze(1)).mean(1)
         y = y * self.gates(distances[..., 0]).sigmoid()
+        pairs = self.pairs.expand(len(x), -1, -1, -1).transpose(-1, -2)
+        y = y + (pairs @ x.unsqueeze(1)).squeeze(2)
         logits: Tensor = self.head((x + y).mean(1))
         return logits

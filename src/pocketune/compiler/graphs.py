@@ -229,7 +229,7 @@ class _Lowering:
         self._traced, self._batch = traced, batch
         self._open = _open_dimensions(task) if task is not None else {}
         self._given = _constants(traced)
-        self._images: Images | None = None
+        self._source: str | None = None
 
     def declare_source(self, cut: Cut) -> None:
         """Start the graph from the features, or from the images where there are none."""
@@ -238,7 +238,7 @@ class _Lowering:
             return
         shapes = [tensor_shape(node) for node in cut]
         features = self.builder.input("features", FLOAT, [self._batch, *_features_shape(cut)])
-        self._images = self._counted(features)
+        self._source = features
         parts = [features]
         if len(cut) > 1:
             sizes = self.builder.constant(np.array([prod(shape) for shape in shapes]))
@@ -253,13 +253,8 @@ class _Lowering:
         node = self._traced.placeholders["images"]
         shape = tuple(node.meta["val"].shape)
         name = self.builder.input("images", UINT8, [self._batch, *shape[1:]])
-        self._images = self._counted(name)
+        self._source = name
         self._given[node] = Value(shape, plain=name)
-
-    def _counted(self, source: str) -> Images | None:
-        """The images in the tensor that the graph starts from, if their number is open."""
-        traced = self._traced.placeholders["images"].meta["val"].shape[0]
-        return Images(source, traced) if isinstance(self._batch, str) else None
 
     def declare(self, names: Iterable[str]) -> None:
         """Make placeholders inputs of the graph, under their own names."""
@@ -276,13 +271,15 @@ class _Lowering:
         self, wanted: Iterable[fx.Node], *, rows_max_pixels: int, least_packed: float = inf
     ) -> Context:
         """Add the nodes that compute the wanted ones."""
+        traced = self._traced.placeholders["images"].meta["val"].shape[0]
+        source = self._source if isinstance(self._batch, str) else None
         return lower(
             self.builder,
             self._given,
             wanted,
             rows_max_pixels=rows_max_pixels,
             least_packed=least_packed,
-            images=self._images,
+            images=Images(traced, source),
         )
 
     def emit_outputs(self, context: Context) -> None:

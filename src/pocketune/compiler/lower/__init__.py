@@ -52,15 +52,16 @@ def lower(
     """Add to `builder` the nodes that compute the `wanted` ones from the `given` ones.
 
     Maps of up to `rows_max_pixels` pixels are kept as rows where that is faster; see `Value`.
-    Masks of `least_packed` elements or more are kept as bits, others as bytes. `images` says where
-    a graph for any number of images has it.
+    Masks of `least_packed` elements or more are kept as bits, others as bytes. `images` is their
+    number, which a kit may leave open.
 
     Raises:
         PocketuneError: An operator has no rule.
     """
     wanted = list(wanted)
     constants = {node: v.constant for node, v in given.items() if v.constant is not None}
-    program = Program(wanted, given.keys() - constants.keys(), constants)
+    traced = None if images is None else images.traced
+    program = Program(wanted, given.keys() - constants.keys(), constants, traced)
     for prepare in PASSES:
         prepare(program)
     context = Context(

@@ -50,15 +50,15 @@ def list_lowerings() -> list[str]:
 
 
 class Images(NamedTuple):
-    """Where a graph for any number of images has that number.
+    """The number of images of a graph.
 
     Attributes:
-        name: A tensor whose first dimension it is.
-        traced: What stands for it in the traced graph.
+        traced: That of the traced graph.
+        source: A tensor with one for each image, in a graph for any number of them.
     """
 
-    name: str
     traced: int
+    source: str | None = None
 
 
 class Context:
@@ -147,9 +147,9 @@ class Context:
         b, small = self.builder, value.expanded.shape
         before = (1,) * (len(value.shape) - len(small)) + small
         sizes = [1 if d == old else d for d, old in zip(value.shape, before, strict=True)]
-        if self.images is None or sizes[:1] != [self.images.traced]:
+        if self.images is None or not self.images.source or sizes[:1] != [self.images.traced]:
             return b.constant(np.array(sizes, np.int64))
-        images = b.add("Shape", self.images.name, start=0, end=1)
+        images = b.add("Shape", self.images.source, start=0, end=1)
         return b.add("Concat", images, b.constant(np.array(sizes[1:], np.int64)), axis=0)
 
     def rows(self, value: Value) -> str:

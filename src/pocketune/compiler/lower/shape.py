@@ -49,7 +49,11 @@ def _is_flat(shape: tuple[int, ...]) -> bool:
 
 @lowers(aten.expand.default)
 def _expand(context: Context, node: fx.Node, x: Value, size: Sequence[int], **_: Any) -> Value:
-    return Value(shape_of(node), expanded=x)
+    shape = shape_of(node)
+    if x.constant is not None and context.images and shape[0] == context.images.traced:
+        aligned = x.constant[(None,) * (len(shape) - len(x.shape))]
+        x = Value(tuple(aligned.shape), constant=aligned)
+    return Value(shape, expanded=x)
 
 
 @lowers(aten.cat.default)
