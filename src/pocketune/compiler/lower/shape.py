@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -24,6 +25,9 @@ aten = torch.ops.aten
 )
 def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
     shape = shape_of(node)
+    if node.target is aten.unsqueeze.default and args == (0,) and len(shape) > 2:
+        axis = context.builder.constant(np.array([0]))
+        return Value(shape, plain=context.builder.add("Unsqueeze", context.plain(x), axis))
     if x.merged is not None and shape == x.merged.shape:
         return x.merged
     if 1 < len(shape) < len(x.shape) and shape[1:] == x.shape[1 - len(shape) :]:
