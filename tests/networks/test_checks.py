@@ -131,9 +131,9 @@ def test_values_that_are_not_finite(value: float) -> None:
         require_values(network)
 
 
-def test_only_buffers_hold_minus_infinity() -> None:
+def test_only_buffers_hold_infinities() -> None:
     network = Net()
-    network.register_buffer("mask", torch.tensor([0, -torch.inf]))
+    network.register_buffer("mask", torch.tensor([0, -torch.inf, torch.inf]))
     require_values(network)
     require_values(network.to("meta"))
     network = Net()
@@ -142,9 +142,11 @@ def test_only_buffers_hold_minus_infinity() -> None:
         require_values(network)
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_buffers_that_are_not_masks(value: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"), [("scale", torch.nan), ("running_mean", torch.inf), ("running_var", -1e39)]
+)
+def test_buffers_that_are_not_masks(name: str, value: float) -> None:
     network = Net()
-    network.register_buffer("scale", torch.tensor([1.0, value]))
-    with pytest.raises(PocketuneError, match=r"^scale holds a value that is not finite"):
+    network.register_buffer(name, torch.tensor([1.0, value]))
+    with pytest.raises(PocketuneError, match=rf"^{name} holds a value that is not finite"):
         require_values(network)

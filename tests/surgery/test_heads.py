@@ -94,6 +94,27 @@ def test_heads_whose_average_is_something_else_stay(mode: str) -> None:
         output_layer(original)
 
 
+class Pairs(nn.Module):
+    """Two lists of heads; the lists themselves are never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(16, 3) for _ in range(2))
+        self.heads_dist = nn.ModuleList(nn.Linear(16, 3) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([head(x) for head in (*self.heads, *self.heads_dist)]).mean(0)
+
+
+def test_heads_in_lists_stay() -> None:
+    original = modern.repvgg()
+    original[-1] = Pairs()
+    settle_output(original)
+    assert type(original[-1].heads[0]) is nn.Linear
+    with pytest.raises(PocketuneError, match=r"computed by 4\.heads\.0 .* together"):
+        output_layer(original)
+
+
 @pytest.mark.parametrize("head", [NormLinear, nn.Linear])
 @pytest.mark.parametrize("mode", ["different", "different, stacked"])
 def test_heads_on_different_embeddings_become_one_layer_on_both(

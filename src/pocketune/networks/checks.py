@@ -47,7 +47,8 @@ def require_network(network: object) -> None:
 def require_values(network: nn.Module, reader: str = "a kit") -> None:
     """Check that all values are finite and in float32, or whole numbers.
 
-    Buffers may hold -inf, as masks of attention do before a softmax.
+    Buffers may hold infinities, as masks of attention and limits of activations do. Running
+    statistics may not.
 
     Args:
         network: Any module.
@@ -65,8 +66,8 @@ def require_values(network: nn.Module, reader: str = "a kit") -> None:
                 f"{name} is {str(tensor.dtype).removeprefix('torch.')}, and {reader} computes in "
                 "float32; call network.float() first"
             )
-        masked = name in buffers and tensor.isneginf()
-        if not tensor.is_meta and not (tensor.isfinite() | masked).all():
+        infinite = name in buffers and not name.rpartition(".")[-1].startswith("running_")
+        if not tensor.is_meta and not (tensor.isfinite() | (tensor.isinf() & infinite)).all():
             raise PocketuneError(
                 f"{name} holds a value that is not finite; load the network's weights again"
             )

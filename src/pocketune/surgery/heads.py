@@ -120,9 +120,10 @@ class SideBySide(nn.Module):
 def _join(network: nn.Module, layers: tuple[str, ...]) -> None:
     """Put one linear layer in place of the heads with these last layers, if it gives the same."""
     seen = run(network)
-    heads = sorted(_heads(layers), key=lambda path: seen.calls[path].order)
-    if not all(_is_head(seen.calls[path]) for path in heads):
+    heads = _heads(layers)
+    if not all(path in seen.calls and _is_head(seen.calls[path]) for path in heads):
         return
+    heads.sort(key=lambda path: seen.calls[path].order)
     joined = copy_network(network)
     if len({id(seen.calls[path].given[0]) for path in heads}) == 1:
         output = _put_first(joined, heads, seen)
