@@ -13,7 +13,12 @@ from ..surgery.test_heads import Distilled
 
 
 @pytest.mark.parametrize(
-    ("mode", "head"), [("mean", "4.head"), ("different", "4.head_dist.linear")]
+    ("mode", "head"),
+    [
+        ("mean", "4.head"),
+        ("different", "4.head_dist.linear"),
+        ("different, stacked", "4.head_dist.linear"),
+    ],
 )
 def test_averaged_heads(mode: str, head: str, tmp_path: Path) -> None:
     network = modern.with_trunk(modern.RepBlock(8, 16))

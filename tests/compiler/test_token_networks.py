@@ -29,7 +29,14 @@ from pocketune.methods import (
 
 from ..networks.tiny import tiny
 from .networks import BATCH
-from .token_networks import SIZE, Mixer, mixed_transformer, transformer
+from .token_networks import (
+    SIZE,
+    Distances,
+    Mixer,
+    masked_transformer,
+    mixed_transformer,
+    transformer,
+)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +69,12 @@ def test_dropout_in_a_frozen_block_without_convolutions_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("method", [LastLayer(), BiasAndLast()], ids=lambda m: m.name)
+def test_masks_of_minus_infinity(method: Method, tmp_path: Path) -> None:
+    adapted = adapt(masked_transformer(), method, frozen_bits=8)
+    compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
+
+
 @pytest.mark.parametrize("method", [BiasAndLast(), FullFineTune()], ids=lambda m: m.name)
 def test_attention_of_pytorch_and_in_shifted_windows(method: Method, tmp_path: Path) -> None:
     adapted = adapt(mixed_transformer(), method)
@@ -91,12 +104,13 @@ def test_younger_networks(name: str, method: Method, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", [LastLayer(), FullFineTune()], ids=lambda m: m.name)
+@pytest.mark.parametrize("network", [Mixer, Distances])
 def test_what_is_the_same_for_every_image_leaves_their_number_open(
-    method: Method, tmp_path: Path
+    network: type[nn.Module], method: Method, tmp_path: Path
 ) -> None:
     """A kernel that is repeated for a product in batches, and encodings of positions."""
     torch.manual_seed(0)
-    kit = compile(adapt(Mixer(), method), tmp_path / "kit", batch=BATCH, size=SIZE)
+    kit = compile(adapt(network(), method), tmp_path / "kit", batch=BATCH, size=SIZE)
     engine = OnnxEngine(kit, kit.state())
     images = np.random.default_rng(0).integers(0, 255, (5, SIZE, SIZE, 3), dtype=np.uint8)
     alone = np.concatenate([engine.predict(images[i : i + 1]) for i in range(5)])

@@ -1,5 +1,8 @@
 """Small networks on tokens: a vision transformer, PyTorch's own encoder layer, shifted windows."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -11,16 +14,21 @@ GRID = SIZE // PATCH
 
 
 class Attention(nn.Module):
-    def __init__(self) -> None:
+    """Of all tokens, or of those that a mask of 0 and -inf leaves."""
+
+    def __init__(self, *, masked: bool = False) -> None:
         super().__init__()
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
         self.proj = nn.Linear(WIDTH, WIDTH)
+        tokens = GRID**2 + 1
+        mask = torch.full((tokens, tokens), -torch.inf).triu(1) if masked else None
+        self.register_buffer("mask", mask)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, T, C) -> the same shape."""
         images, tokens, channels = x.shape
         qkv = self.qkv(x).reshape(images, tokens, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        y = functional.scaled_dot_product_attention(*qkv.unbind(0))
+        y = functional.scaled_dot_product_attention(*qkv.unbind(0), self.mask)
         projected: Tensor = self.proj(y.transpose(1, 2).reshape(images, tokens, channels))
         return projected
 
@@ -54,7 +62,7 @@ class Windows(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, attention: type[nn.Module] = Attention) -> None:
+    def __init__(self, attention: Callable[[], nn.Module] = Attention) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(WIDTH)
         self.attn = attention()
@@ -105,6 +113,12 @@ def transformer(seed: int = 0) -> Transformer:
     return Transformer(Block(), Block())
 
 
+def masked_transformer(seed: int = 0) -> Transformer:
+    """Each token attends to those before it."""
+    torch.manual_seed(seed)
+    return Transformer(Block(partial(Attention, masked=True)))
+
+
 def mixed_transformer(seed: int = 0) -> Transformer:
     """PyTorch's encoder layer and shifted windows; the mean of all tokens leads to the scores."""
     torch.manual_seed(seed)
@@ -128,3 +142,29 @@ class Mixer(nn.Module):
         encoded = self.encoding(positions[:, None]).flatten(2).transpose(1, 2)
         x = (maps + positions[:, None]).flatten(2).transpose(1, 2) + encoded
         return self.head(self.tokens(x.transpose(1, 2)).relu().mean(2))
+
+
+class Distances(nn.Module):
+    """Attention by the distances of tokens, which linear layers read again for each image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 6, 8, 8)
+        tokens = (SIZE // 8) ** 2
+        self.register_buffer("distances", torch.randn(1, tokens, tokens, 3))
+        self.heads = nn.Linear(3, 2)
+        self.gates = nn.Linear(tokens, 6)
+        self.pairs = nn.Parameter(torch.randn(tokens, tokens, 1))
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalized images (N, 3, SIZE, SIZE) -> logits (N, 3)."""
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        distances = self.distances.expand(len(x), -1, -1, -1)
+        scores = self.heads(distances).permute(0, 3, 1, 2).softmax(-1)
+        y = (scores @ x.unsqueeze(1)).mean(1)
+        y = y * self.gates(distances[..., 0]).sigmoid()
+        pairs = self.pairs.expand(len(x), -1, -1, -1).transpose(-1, -2)
+        y = y + (pairs @ x.unsqueeze(1)).squeeze(2)
+        logits: Tensor = self.head((x + y).mean(1))
+        return logits

@@ -129,3 +129,24 @@ def test_values_that_are_not_finite(value: float) -> None:
     nn.init.constant_(network.fc.bias, value)
     with pytest.raises(PocketuneError, match=r"^fc\.bias holds a value that is not finite"):
         require_values(network)
+
+
+def test_only_buffers_hold_infinities() -> None:
+    network = Net()
+    network.register_buffer("mask", torch.tensor([0, -torch.inf, torch.inf]))
+    require_values(network)
+    require_values(network.to("meta"))
+    network = Net()
+    nn.init.constant_(network.fc.bias, -torch.inf)
+    with pytest.raises(PocketuneError, match=r"^fc\.bias holds a value that is not finite"):
+        require_values(network)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("scale", torch.nan), ("running_mean", torch.inf), ("running_var", -1e39)]
+)
+def test_buffers_that_are_not_masks(name: str, value: float) -> None:
+    network = Net()
+    network.register_buffer(name, torch.tensor([1.0, value]))
+    with pytest.raises(PocketuneError, match=rf"^{name} holds a value that is not finite"):
+        require_values(network)

@@ -42,8 +42,10 @@ class Distilled(nn.Module):
         match self.mode:
             case "sum":
                 return a + b
-            case "different, stacked":
+            case "stacked" | "different, stacked":
                 return torch.stack([a, b]).mean(0)
+            case "different, relu":
+                return torch.stack([a.relu(), b]).mean(0)
             case "relu":
                 return (a.relu() + b) / 2
         return (a + b) / 2
@@ -61,8 +63,9 @@ def images() -> Tensor:
 
 
 @pytest.mark.parametrize("head", [NormLinear, nn.Linear])
-def test_averaged_heads_become_one_linear_layer(head: type[nn.Module]) -> None:
-    original = network(head=head).double()
+@pytest.mark.parametrize("mode", ["mean", "stacked"])
+def test_averaged_heads_become_one_linear_layer(mode: str, head: type[nn.Module]) -> None:
+    original = network(mode, head).double()
     joined = copy.deepcopy(original)
     settle_output(joined)
     assert output_layer(joined) == "4.head"
@@ -81,7 +84,7 @@ def test_copies_of_the_joined_heads_are_of_their_own() -> None:
     assert not torch.allclose(joined(images()), torch.ones(3, 3))
 
 
-@pytest.mark.parametrize("mode", ["sum", "relu", "different, stacked"])
+@pytest.mark.parametrize("mode", ["sum", "relu", "different, relu"])
 def test_heads_whose_average_is_something_else_stay(mode: str) -> None:
     original = network(mode)
     before = [name for name, _ in original.named_modules()]
@@ -91,9 +94,33 @@ def test_heads_whose_average_is_something_else_stay(mode: str) -> None:
         output_layer(original)
 
 
+class Pairs(nn.Module):
+    """Two lists of heads; the lists themselves are never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(16, 3) for _ in range(2))
+        self.heads_dist = nn.ModuleList(nn.Linear(16, 3) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([head(x) for head in (*self.heads, *self.heads_dist)]).mean(0)
+
+
+def test_heads_in_lists_stay() -> None:
+    original = modern.repvgg()
+    original[-1] = Pairs()
+    settle_output(original)
+    assert type(original[-1].heads[0]) is nn.Linear
+    with pytest.raises(PocketuneError, match=r"computed by 4\.heads\.0 .* together"):
+        output_layer(original)
+
+
 @pytest.mark.parametrize("head", [NormLinear, nn.Linear])
-def test_heads_on_different_embeddings_become_one_layer_on_both(head: type[nn.Module]) -> None:
-    original = network("different", head).double()
+@pytest.mark.parametrize("mode", ["different", "different, stacked"])
+def test_heads_on_different_embeddings_become_one_layer_on_both(
+    mode: str, head: type[nn.Module]
+) -> None:
+    original = network(mode, head).double()
     joined = copy.deepcopy(original)
     settle_output(joined)
     assert output_layer(joined) == "4.head_dist.linear"

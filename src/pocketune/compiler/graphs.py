@@ -23,7 +23,7 @@ from pocketune.compiler.capture.trace import (
     trace_step,
     trained_parameters,
 )
-from pocketune.compiler.lower import Value, lower
+from pocketune.compiler.lower import Images, Value, lower
 from pocketune.compiler.lower.activation import LEAST_PACKED, has_masks
 from pocketune.compiler.lower.context import ROWS_MAX_PIXELS, Context
 from pocketune.compiler.passes.schedule import order_for_memory
@@ -38,6 +38,9 @@ from pocketune.tasks.base import CLASSES, Dims
 Sizes = Mapping[str, int]
 Cut = tuple[fx.Node, ...]
 """The tensors that the trained part starts from; empty where it reads the images."""
+
+_OPEN = 11
+"""Images in a trace for any number of them: hardly another dimension of a network is as large."""
 
 _DTYPES = {torch.float32: FLOAT, torch.int64: INT64, torch.uint8: UINT8, torch.bool: BOOL}
 aten = torch.ops.aten
@@ -78,7 +81,7 @@ def build_graphs(
     step = trace_step(network, settings, drawn)
     _refuse_random_numbers(step)
     layer = settings.task.output_layer
-    predict = trace_predict(network, batch=2, size=settings.size, layer=layer)
+    predict = trace_predict(network, batch=_OPEN, size=settings.size, layer=layer)
     step_cut, predict_cut = (features_nodes(traced, settings.size) for traced in (step, predict))
     if _products(step_cut) != _products(predict_cut):
         names = "".join(f", here {name.removesuffix('.mask')}" for name in _first(drawn, step))
@@ -129,7 +132,7 @@ def _refuse_random_numbers(step: Traced) -> None:
 
 def build_features(network: nn.Module, size: int) -> onnx.ModelProto | None:
     """The frozen part alone, as `build_graphs` makes it."""
-    traced = trace_predict(network, batch=2, size=size)
+    traced = trace_predict(network, batch=_OPEN, size=size)
     cut = features_nodes(traced, size)
     return _features(traced, cut) if cut else None
 
@@ -227,6 +230,7 @@ class _Lowering:
         self._traced, self._batch = traced, batch
         self._open = _open_dimensions(task) if task is not None else {}
         self._given = _constants(traced)
+        self._source: str | None = None
 
     def declare_source(self, cut: Cut) -> None:
         """Start the graph from the features, or from the images where there are none."""
@@ -235,6 +239,7 @@ class _Lowering:
             return
         shapes = [tensor_shape(node) for node in cut]
         features = self.builder.input("features", FLOAT, [self._batch, *_features_shape(cut)])
+        self._source = features
         parts = [features]
         if len(cut) > 1:
             sizes = self.builder.constant(np.array([prod(shape) for shape in shapes]))
@@ -249,6 +254,7 @@ class _Lowering:
         node = self._traced.placeholders["images"]
         shape = tuple(node.meta["val"].shape)
         name = self.builder.input("images", UINT8, [self._batch, *shape[1:]])
+        self._source = name
         self._given[node] = Value(shape, plain=name)
 
     def declare(self, names: Iterable[str]) -> None:
@@ -266,12 +272,15 @@ class _Lowering:
         self, wanted: Iterable[fx.Node], *, rows_max_pixels: int, least_packed: float = inf
     ) -> Context:
         """Add the nodes that compute the wanted ones."""
+        traced = self._traced.placeholders["images"].meta["val"].shape[0]
+        source = self._source if isinstance(self._batch, str) else None
         return lower(
             self.builder,
             self._given,
             wanted,
             rows_max_pixels=rows_max_pixels,
             least_packed=least_packed,
+            images=Images(traced, source),
         )
 
     def emit_outputs(self, context: Context) -> None:

@@ -47,6 +47,9 @@ def require_network(network: object) -> None:
 def require_values(network: nn.Module, reader: str = "a kit") -> None:
     """Check that all values are finite and in float32, or whole numbers.
 
+    Buffers may hold infinities, as masks of attention and limits of activations do. Running
+    statistics may not.
+
     Args:
         network: Any module.
         reader: What needs them.
@@ -54,6 +57,7 @@ def require_values(network: nn.Module, reader: str = "a kit") -> None:
     Raises:
         PocketuneError: They are not; the message names the first tensor.
     """
+    buffers = dict(network.named_buffers())
     for name, tensor in network.state_dict().items():
         if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
             continue
@@ -62,7 +66,8 @@ def require_values(network: nn.Module, reader: str = "a kit") -> None:
                 f"{name} is {str(tensor.dtype).removeprefix('torch.')}, and {reader} computes in "
                 "float32; call network.float() first"
             )
-        if not tensor.is_meta and not tensor.isfinite().all():
+        infinite = name in buffers and not name.rpartition(".")[-1].startswith("running_")
+        if not tensor.is_meta and not (tensor.isfinite() | (tensor.isinf() & infinite)).all():
             raise PocketuneError(
                 f"{name} holds a value that is not finite; load the network's weights again"
             )

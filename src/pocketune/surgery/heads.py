@@ -1,5 +1,7 @@
 """One output layer with a bias: in place of averaged heads, and of a layer without one."""
 
+from __future__ import annotations
+
 import copy
 from itertools import takewhile
 
@@ -84,11 +86,13 @@ class Waiting(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.read: list[Tensor] = []
+        self.last: list[SideBySide] = []  # registered at a path of its own
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, features) -> a zero (1, 1): a kit has any number of images and classes."""
+        """(N, features) -> zeros (N, classes), neither of which a kit has as a number."""
         self.read[:] = [x]
-        return x.new_zeros(1, 1)
+        (last,) = self.last
+        return 0 * (x[:, :1] + last.linear.weight[:, 0]).detach()
 
 
 class SideBySide(nn.Module):
@@ -103,6 +107,8 @@ class SideBySide(nn.Module):
         super().__init__()
         self.linear = linear
         self.others = others  # registered at paths of their own
+        for other in others:
+            other.last[:] = [self]
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, features of the last head) -> (N, classes), as often as the network divides them."""
@@ -114,9 +120,10 @@ class SideBySide(nn.Module):
 def _join(network: nn.Module, layers: tuple[str, ...]) -> None:
     """Put one linear layer in place of the heads with these last layers, if it gives the same."""
     seen = run(network)
-    heads = sorted(_heads(layers), key=lambda path: seen.calls[path].order)
-    if not all(_is_head(seen.calls[path]) for path in heads):
+    heads = _heads(layers)
+    if not all(path in seen.calls and _is_head(seen.calls[path]) for path in heads):
         return
+    heads.sort(key=lambda path: seen.calls[path].order)
     joined = copy_network(network)
     if len({id(seen.calls[path].given[0]) for path in heads}) == 1:
         output = _put_first(joined, heads, seen)

@@ -57,6 +57,26 @@ def test_a_registered_network(method: str, expected: tuple[int, ...] | None) -> 
     assert features_shapes(network, create_method(method), 64) == (expected, expected)
 
 
+class _Scores(nn.Module):
+    """The scores of each token, of which the mean is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(nn.Conv2d(3, 4, 4, 4), nn.BatchNorm2d(4), nn.ReLU())
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.head(self.blocks(x).flatten(2).transpose(1, 2))
+        return scores.mean(1)
+
+
+def test_images_are_not_merged_with_tokens(tmp_path: Path) -> None:
+    tokens = ((SIZE // 4) ** 2, 4)
+    assert features_shapes(_Scores(), create_method("last")) == (tokens, tokens)
+    network = adapt(_Scores(), create_method("last"))
+    compile(network, tmp_path / "kit", batch=BATCH, size=SIZE)
+
+
 class _Shortcut(nn.Module):
     """The trained part reads two tensors of the frozen one."""
 

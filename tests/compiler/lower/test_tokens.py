@@ -98,6 +98,11 @@ EVERY: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
     "a repeated token": (lambda t, x: torch.cat([t.repeat(2, 1, 1), x], 1), ((1, 2, 4), (2, 3, 4))),
     "unit vectors": (lambda x: F.normalize(x, dim=-1), ((2, 3, 4),)),
     "rms norm": (lambda x, w: F.rms_norm(x, (4,), w), ((2, 3, 4), (4,))),
+    "clamp by tensors": (
+        lambda x: x.clamp(torch.tensor(-0.5), torch.tensor(torch.inf)).exp(),
+        ((3, 4),),
+    ),
+    "clamp by one tensor": (lambda x: x.clamp(max=torch.tensor(0.5)).exp(), ((3, 4),)),
     "gelu": (F.gelu, ((3, 4, 5),)),
     "gelu by tanh": (partial(F.gelu, approximate="tanh"), ((3, 4, 5),)),
     "silu": (F.silu, ((3, 4, 5),)),

@@ -20,7 +20,8 @@ def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
 
     Most methods have one; a side branch that reads the image adds the pooled image. A tensor that
     can be computed from the others without a convolution, such as a sum that a layer keeps for
-    its backward pass, is left out: every step computes it. The result is empty if the trained
+    its backward pass, is left out: every step computes it. So is one whose first dimension is not
+    that of the images. The result is empty if the trained
     part reads the images themselves, or if the tensors are `_too_large`: a separate frozen part
     would save nothing.
     """
@@ -28,6 +29,9 @@ def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
     frozen = frozen_nodes(traced)
     needed = ancestors(node for _, node in traced.outputs)
     frontier = {source for node in needed - frozen for source in node.all_input_nodes} & frozen
+    for node in reversed(traced.graph.nodes):
+        if node in frontier and not _of_images(node, images):
+            frontier = (frontier - {node}) | (frozen & {*node.all_input_nodes})
     constants = {traced.placeholders[name] for name in traced.constants}
     for node in reversed(traced.graph.nodes):
         if node in frontier and _follows_cheaply(node, constants | frontier - {node}):
@@ -35,6 +39,14 @@ def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
     if images in frontier or _too_large(frontier, frozen - {images}, size):
         return ()
     return tuple(node for node in traced.graph.nodes if node in frontier)
+
+
+def _of_images(node: fx.Node, images: fx.Node) -> bool:
+    """Whether a tensor's first dimension is that of the images.
+
+    A linear layer merges it with those of tokens.
+    """
+    return bool(node.meta["val"].shape[:1] == images.meta["val"].shape[:1])
 
 
 def _too_large(frontier: set[fx.Node], frozen: set[fx.Node], size: int) -> bool:

@@ -62,6 +62,11 @@ def _masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     return torch.where(mask, torch.as_tensor(value, dtype=x.dtype), x)
 
 
+def _clamp(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+    x = x if low is None else torch.maximum(x, low)
+    return x if high is None else torch.minimum(x, high)
+
+
 def _filled(x: Tensor, value: Any) -> Tensor:
     """The value for each element of a tensor; the number of images, which is open, is that of x."""
     filling = torch.as_tensor(value, dtype=x.dtype)
@@ -213,6 +218,7 @@ def _by_stride(size: Sequence[int], stride: Sequence[int]) -> list[int]:
 SIMPLER: dict[Any, Callable[..., Any]] = {
     aten.as_strided.default: _as_strided,
     aten.channel_shuffle.default: _channel_shuffle,
+    aten.clamp.Tensor: _clamp,
     aten.empty_like.default: _zeros_like,
     aten.fill.Scalar: _filled,
     aten.fill.Tensor: _filled,

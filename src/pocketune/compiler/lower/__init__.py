@@ -23,14 +23,20 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     survivors,
     wide_norm,
 )
-from pocketune.compiler.lower.context import Context, constant_value, list_lowerings, lowers
+from pocketune.compiler.lower.context import (
+    Context,
+    Images,
+    constant_value,
+    list_lowerings,
+    lowers,
+)
 from pocketune.compiler.lower.value import Value
 from pocketune.compiler.passes.fold import fold_norms, fold_padding
 from pocketune.compiler.passes.program import Program
 from pocketune.compiler.passes.simplify import fold_constants, join_views, reuse_clips, skip_copies
 from pocketune.compiler.passes.wide_norms import join_wide_norms
 
-__all__ = ["Context", "Value", "list_lowerings", "lower", "lowers"]
+__all__ = ["Context", "Images", "Value", "list_lowerings", "lower", "lowers"]
 
 PASSES = (
     fold_constants,
@@ -51,21 +57,26 @@ def lower(
     *,
     rows_max_pixels: int,
     least_packed: float = inf,
+    images: Images | None = None,
 ) -> Context:
     """Add to `builder` the nodes that compute the `wanted` ones from the `given` ones.
 
     Maps of up to `rows_max_pixels` pixels are kept as rows where that is faster; see `Value`.
-    Masks of `least_packed` elements or more are kept as bits, others as bytes.
+    Masks of `least_packed` elements or more are kept as bits, others as bytes. `images` is their
+    number, which a kit may leave open.
 
     Raises:
         PocketuneError: An operator has no rule.
     """
     wanted = list(wanted)
     constants = {node: v.constant for node, v in given.items() if v.constant is not None}
-    program = Program(wanted, given.keys() - constants.keys(), constants)
+    traced = None if images is None else images.traced
+    program = Program(wanted, given.keys() - constants.keys(), constants, traced)
     for prepare in PASSES:
         prepare(program)
-    context = Context(builder, rows_max_pixels=rows_max_pixels, least_packed=least_packed)
+    context = Context(
+        builder, rows_max_pixels=rows_max_pixels, least_packed=least_packed, images=images
+    )
     for original, node in program.copies.items():
         if original in given:
             context.values[node] = given[original]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -50,6 +50,18 @@ def list_lowerings() -> list[str]:
     return sorted(str(target) for target in RULES if not isinstance(target, FunctionType))
 
 
+class Images(NamedTuple):
+    """The number of images of a graph.
+
+    Attributes:
+        traced: That of the traced graph.
+        source: A tensor with one for each image, in a graph for any number of them.
+    """
+
+    traced: int
+    source: str | None = None
+
+
 class Context:
     """The state of one lowering: the graph built so far and the value of each traced node."""
 
@@ -59,8 +71,10 @@ class Context:
         *,
         rows_max_pixels: int = ROWS_MAX_PIXELS,
         least_packed: float = inf,
+        images: Images | None = None,
     ) -> None:
         self.builder = builder
+        self.images = images
         self.rows_max_pixels = rows_max_pixels
         self.least_packed = least_packed
         self.values: dict[fx.Node, Any] = {}
@@ -131,10 +145,13 @@ class Context:
     def _growth(self, value: Value) -> str:
         """Target shape of `Expand`: 1 where the size stays the same, as the open batch does."""
         assert value.expanded is not None
-        small = value.expanded.shape
+        b, small = self.builder, value.expanded.shape
         before = (1,) * (len(value.shape) - len(small)) + small
         sizes = [1 if d == old else d for d, old in zip(value.shape, before, strict=True)]
-        return self.builder.constant(np.array(sizes, np.int64))
+        if self.images is None or not self.images.source or sizes[:1] != [self.images.traced]:
+            return b.constant(np.array(sizes, np.int64))
+        images = b.add("Shape", self.images.source, start=0, end=1)
+        return b.add("Concat", images, b.constant(np.array(sizes[1:], np.int64)), axis=0)
 
     def rows(self, value: Value) -> str:
         """A map as the matrix (N*H*W, C)."""

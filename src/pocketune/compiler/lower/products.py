@@ -65,16 +65,26 @@ def _gemm(context: Context, a: Value, b: Value, *bias: str) -> str:
 def _bmm(context: Context, node: fx.Node, a: Value, b: Value) -> Value:
     """A product in batches; ONNX's takes several batch dimensions, and broadcasts them."""
     shape = shape_of(node)
-    if a.merged is None or b.merged is None or a.merged.shape[:-2] != b.merged.shape[:-2]:
-        return Value(shape, plain=_product(context, a, b))
-    whole = Value((*a.merged.shape[:-2], *shape[1:]), plain=_product(context, a.merged, b.merged))
+    batches = {v.merged.shape[:-2] for v in (a, b) if v.merged is not None}
+    if len(batches) != 1 or not all(v.merged or _same_in_batch(v) for v in (a, b)):
+        return _product(context, a, b, shape)
+    whole = _product(context, a.merged or a, b.merged or b, (*batches.pop(), *shape[1:]))
     return Value(shape, merged=whole)
 
 
-def _product(context: Context, a: Value, b: Value) -> str:
-    """Of two values with the same batch dimensions; one of them may be the same for a whole one."""
-    small = [v.expanded or v for v in (a, b)]
-    ranks = {len(v.shape) for v in (a, b, *small)}
-    if len(ranks) > 1 or np.broadcast_shapes(*(v.shape[:-2] for v in small)) != a.shape[:-2]:
-        small = [a, b]
-    return context.builder.add("MatMul", *map(context.plain, small))
+def _same_in_batch(value: Value) -> bool:
+    return value.expanded is not None and all(d == 1 for d in value.expanded.shape[:-2])
+
+
+def _product(context: Context, a: Value, b: Value, shape: tuple[int, ...]) -> Value:
+    """Of two values in batches, either of which may be the same for some or all of them."""
+    small = [_one_matrix(v) for v in (a, b)]
+    covered = (*np.broadcast_shapes(*(v.shape[:-2] for v in small)), *shape[-2:])
+    product = Value(covered, plain=context.builder.add("MatMul", *map(context.plain, small)))
+    return product if covered == shape else Value(shape, expanded=product)
+
+
+def _one_matrix(value: Value) -> Value:
+    """What is repeated for the batches, if whole matrices are."""
+    one = value.expanded
+    return value if one is None or one.shape[-2:] != value.shape[-2:] else one

@@ -25,6 +25,9 @@ aten = torch.ops.aten
 )
 def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
     shape = shape_of(node)
+    if node.target is aten.unsqueeze.default and args == (0,) and len(shape) > 2:
+        axis = context.builder.constant(np.array([0]))
+        return Value(shape, plain=context.builder.add("Unsqueeze", context.plain(x), axis))
     if x.merged is not None and shape == x.merged.shape:
         return x.merged
     if 1 < len(shape) < len(x.shape) and shape[1:] == x.shape[1 - len(shape) :]:
@@ -50,26 +53,17 @@ def _is_flat(shape: tuple[int, ...]) -> bool:
 
 @lowers(aten.expand.default)
 def _expand(context: Context, node: fx.Node, x: Value, size: Sequence[int], **_: Any) -> Value:
-    return Value(shape_of(node), expanded=x)
+    shape = shape_of(node)
+    if x.constant is not None and context.images and shape[0] == context.images.traced:
+        aligned = x.constant[(None,) * (len(shape) - len(x.shape))]
+        x = Value(tuple(aligned.shape), constant=aligned)
+    return Value(shape, expanded=x)
 
 
 @lowers(aten.cat.default)
 def _cat(context: Context, node: fx.Node, values: list[Value], dim: int = 0) -> Value:
-    others = [v for v in values if not v.one_for_all]
-    if dim % len(values[0].shape) and others and len(others) < len(values):
-        values = [_for_each(context, v, others[0]) if v.one_for_all else v for v in values]
     names = [context.plain(v) for v in values]
     return Value(shape_of(node), plain=context.builder.add("Concat", *names, axis=dim))
-
-
-def _for_each(context: Context, value: Value, other: Value) -> Value:
-    """The value repeated for each image of another one, whose number may be open."""
-    assert value.expanded is not None
-    b = context.builder
-    images = b.add("Shape", context.plain(other), start=0, end=1)
-    rest = b.constant(np.array(value.shape[1:], np.int64))
-    shape = b.add("Concat", images, rest, axis=0)
-    return Value(value.shape, plain=b.add("Expand", context.plain(value.expanded), shape))
 
 
 @lowers(aten.slice.Tensor)

@@ -20,6 +20,7 @@ class Program:
         constants: Nodes whose values are known when compiling.
         given: Nodes that are inputs; the nodes before them are ignored.
         wanted: Nodes whose values are the results, in order.
+        images: Number of images in the trace, if the graph is of images.
     """
 
     def __init__(
@@ -27,7 +28,9 @@ class Program:
         wanted: Iterable[fx.Node],
         given: Iterable[fx.Node],
         constants: Mapping[fx.Node, Tensor],
+        images: int | None = None,
     ) -> None:
+        self.images = images
         originals = list(wanted)
         self.graph = fx.Graph()
         self.copies: dict[fx.Node, fx.Node] = {}

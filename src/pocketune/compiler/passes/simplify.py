@@ -12,19 +12,20 @@ def fold_constants(program: Program) -> None:
     """Run the nodes whose inputs are all constant.
 
     Requires: nothing. Afterwards every such node that is needed is a constant itself, except where
-    it repeats a tensor along the first dimension: the number of images is open.
+    it repeats a tensor for each image: their number is open.
     """
     for node in program.needed():
         known = all(source in program.constants for source in node.all_input_nodes)
-        if known and not _repeats(node):
+        if known and not _repeats(node, program.images):
             program.constants[node] = _run(node, program)
 
 
-def _repeats(node: fx.Node) -> bool:
+def _repeats(node: fx.Node, images: int | None) -> bool:
     if node.target not in (aten.expand.default, aten.repeat.default):
         return False
     before, after = (shape_of(each) for each in (*node.all_input_nodes, node))
-    return len(before) == len(after) and before[:1] == (1,) != after[:1]
+    new = len(before) < len(after)
+    return after[:1] == (images,) and (new or before[:1] == (1,))
 
 
 def _run(node: fx.Node, program: Program) -> Tensor | tuple[Tensor, ...]:
