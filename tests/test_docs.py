@@ -56,6 +56,15 @@ def commands(page: Path) -> Iterator[list[str]]:
         yield shlex.split(line, comments=True)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_imports_the_package_before_it_uses_it(page: Path) -> None:
+    code = "\n".join(blocks(page))
+    used = re.search(
+        r"^[^#\n]*\bpocketune\.", re.sub(r"^(?:from|import) .*", "", code, flags=re.M), re.M
+    )
+    assert not used or re.search(r"^import pocketune$", code, re.M)
+
+
 @pytest.mark.parametrize("page", LINKING, ids=lambda page: page.name)
 def test_links_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))

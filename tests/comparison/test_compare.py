@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketune.comparison import Comparison, compare
+from pocketune.comparison import Comparison, Grid, compare
 from pocketune.comparison.run_series import _SeriesRunner
 from pocketune.comparison.series import all_series
 from pocketune.device.train import RunRecord
@@ -223,7 +223,16 @@ def test_a_run_is_no_kit_to_compare(photos: Path, tmp_path: Path) -> None:
         ({"photos": ["nowhere"]}, "nowhere does not exist"),
         ({"kits": ["nothing"]}, "nothing"),
         ({"kits": [], "networks": [{"network": "resnet18", "weights": "no.safetensors"}],
-          "methods": ["last"]}, "there are no weights at no.safetensors"),
+          "methods": ["last"]}, "there is no file of weights at no.safetensors"),
+        ({"kits": [], "networks": ["no.onnx"], "methods": ["last"]},
+         "there is no file of weights at no.onnx"),
+        ({"kits": [], "networks": ["resnet"], "methods": ["last"]}, "there is no network 'resnet'"),
+        ({"kits": [], "networks": [{"network": "fcn", "backbone": "vgg"}], "methods": ["last"]},
+         "there is no backbone 'vgg'"),
+        ({"kits": [], "networks": ["resnet18"], "methods": ["last", "lst"]},
+         "there is no method 'lst'; choose from full"),
+        ({"kits": [], "networks": ["resnet18"], "methods": [
+            {"method": "blocks", "options": {"block": 1}}]}, "method blocks has no option block"),
     ],
 )  # fmt: skip
 def test_what_is_not_there(
@@ -231,6 +240,7 @@ def test_what_is_not_there(
 ) -> None:
     with pytest.raises(PocketuneError, match=message):
         compare(grid(photos, **changes), tmp_path / "out", show=quiet)
+    assert not (tmp_path / "out").exists()
 
 
 NETWORK = {"network": "mobilenet_v2", "width": 0.1, "size": 32, "batch": 4}
@@ -238,7 +248,7 @@ NETWORK = {"network": "mobilenet_v2", "width": 0.1, "size": 32, "batch": 4}
 
 @pytest.mark.parametrize(
     ("method", "error"),
-    [("last", None), ("nothing", "there is no method 'nothing'; choose from full")],
+    [("last", None), ("signed", "SignedBackward() trains nothing by itself")],
 )
 def test_a_network_is_built_once(
     method: str, error: str | None, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -264,6 +274,27 @@ def test_a_network_is_built_once(
         assert jobs == ["build"]
         assert all(cell.error and cell.error.startswith(error) for cell in result.cells)
     assert not (tmp_path / "kits").exists()
+
+
+def test_a_network_in_a_file_is_known_by_its_content(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.onnx").write_bytes(b"1")
+    file = tmp_path / "compare.toml"
+    file.write_text(f'photos = "{photos.as_posix()}"\nnetworks = ["a.onnx"]\nmethods = ["last"]\n')
+
+    def identity() -> str:
+        return all_series(Grid.read(file))[0].identity
+
+    read = Grid.read(file).networks[0]
+    assert (read.network, read.label) == (str(tmp_path / "a.onnx"), "a.onnx")
+    before = identity()
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for each in (file, tmp_path / "a.onnx"):
+        each.rename(moved / each.name)
+    file = moved / file.name
+    assert identity() == before
+    (moved / "a.onnx").write_bytes(b"2")
+    assert identity() != before
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")

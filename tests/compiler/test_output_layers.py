@@ -6,6 +6,7 @@ import pytest
 from torch import nn
 
 from pocketune.compiler import compile
+from pocketune.errors import PocketuneError
 from pocketune.methods import LastLayer, TopBlocks, adapt
 
 from ..networks import modern
@@ -35,3 +36,12 @@ def test_a_convolution_without_a_bias(method: LastLayer | TopBlocks, tmp_path: P
     network = nn.Sequential(*network[:2], nn.Conv2d(16, 3, 1, bias=False), *pooled)
     kit = compile(adapt(network, method), tmp_path / "kit", batch=2, size=16)
     assert kit.manifest.task.head == ("2.weight", "2.bias")
+
+
+@pytest.mark.parametrize("last", [nn.Softmax(dim=1), nn.Sigmoid()], ids=type)
+def test_probabilities_in_place_of_scores(last: nn.Module, tmp_path: Path) -> None:
+    network = modern.with_trunk(modern.RepBlock(8, 16)).append(last)
+    name = type(last).__name__.lower()
+    told = f"Sequential ends in a {name}, and the loss and the predictions have a softmax"
+    with pytest.raises(PocketuneError, match=told):
+        compile(adapt(network, LastLayer()), tmp_path / "kit", batch=2, size=16)

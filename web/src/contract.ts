@@ -8,6 +8,9 @@ export class UserError extends Error {
   override name = "UserError";
 }
 
+/** An error that a run meets again when it goes on from its checkpoint: it has to start over. */
+export class FinalError extends UserError {}
+
 /** A float32 tensor, row-major. */
 export interface Tensor {
   shape: number[];
@@ -335,7 +338,8 @@ export type TrainEvent =
   | { kind: "paused" }
   | { kind: "done"; result: RunResult }
   | { kind: "stopped" }
-  | { kind: "error"; message: string };
+  /** Whether the run would fail again if it went on from its checkpoint. */
+  | { kind: "error"; message: string; final: boolean };
 
 /** A model to predict with: the best values of a run, or those of a kit. */
 export interface ModelJob {

@@ -48,6 +48,7 @@ REMEDIES = {
     "calibrate": "give more photos to calibrate it on with --photos, or export it with --float32 "
     "or, for ONNX, --fp16",
     "train further": "train it further with --kit {run}",
+    "start over": "the same command starts it again",
     "resume": "resume with: pocketune train --resume {run}",
 }
 """What to do on the command line, by the key of a `Remedy`."""

@@ -51,7 +51,7 @@ class Network:
     """A network; see `pocketune.create_network`.
 
     Attributes:
-        network: Its name.
+        network: Its name, or an `.onnx` file.
         name: Its name in the tables.
         weights: A file of weights, or `imagenet`; None for random ones.
         width: Width multiplier.
@@ -83,13 +83,19 @@ class Network:
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def is_file(self) -> bool:
+        """Whether it is read from an `.onnx` file, with its weights."""
+        return Path(self.network).suffix == ".onnx"
+
+    @property
     def label(self) -> str:
         """The name in the tables."""
         backbone = f" {self.backbone}" if self.backbone else ""
         width = f" {self.width:g}" * (self.width != 1)
         first = f" first {self.first_blocks}" if self.first_blocks else ""
         norm = " gn" * (self.norm == "group")
-        return self.name or f"{self.network}{backbone}{width}{first}{norm}"
+        network = Path(self.network).name if self.is_file else self.network
+        return self.name or f"{network}{backbone}{width}{first}{norm}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +241,11 @@ class Grid:
             photos=tuple(replace(each, photos=found(each.photos)) for each in self.photos),
             kits=tuple(replace(each, kit=found(each.kit)) for each in self.kits),
             networks=tuple(
-                replace(each, weights=each.weights and found(each.weights))
+                replace(
+                    each,
+                    network=found(each.network) if each.is_file else each.network,
+                    weights=each.weights and found(each.weights),
+                )
                 for each in self.networks
             ),
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pocketune.comparison.cell import Cell
 from pocketune.comparison.grid import Grid
+from pocketune.comparison.names import check_names
 from pocketune.comparison.result import Comparison
 from pocketune.comparison.run_series import cell_file, run_series
 from pocketune.comparison.series import Series, all_series
@@ -55,16 +56,18 @@ def compare(
         show: Receives a line of progress for each run.
 
     Raises:
-        PocketuneError: The grid, the photos or a kit cannot be used, the folder cannot be written,
-            or Ray is not installed.
+        PocketuneError: The grid, the photos or a kit cannot be used, there is no network or method
+            of a name, the folder cannot be written, or Ray is not installed.
     """
     if not isinstance(grid, Grid):
         grid = Grid.read(grid)
     out, series = Path(out).resolve(), all_series(grid)
+    board = _Board(out, series, show)
+    if grid.networks and board.todo:
+        check_names(grid)
     with writing(f"the folder {out}"):
         for folder in ("cells", "runs"):
             (out / folder).mkdir(parents=True, exist_ok=True)
-    board = _Board(out, series, show)
     if ray:
         from pocketune.comparison.distributed import run_on_ray
 
@@ -84,16 +87,20 @@ def _one_by_one(series: Iterable[Series], out: Path, *, keep_runs: bool) -> Iter
 
 
 class _Board:
-    """The cells so far, in the order of the grid; shows each new one with the time left."""
+    """The cells so far, in the order of the grid; shows each new one with the time left.
+
+    Attributes:
+        todo: The keys of the cells that are still to be made.
+    """
 
     def __init__(self, out: Path, series: Sequence[Series], show: Show) -> None:
         self._out, self._show = out, show
         cells = [planned.cell for each in series for planned in each.runs]
         self._order = [cell.key for cell in cells]
-        self._todo = {cell.key for cell in cells if not Cell.find(cell_file(out, cell))}
-        self._total, self._started = len(self._todo), time.monotonic()
+        self.todo = {cell.key for cell in cells if not Cell.find(cell_file(out, cell))}
+        self._total, self._started = len(self.todo), time.monotonic()
         self._cells: dict[str, Cell] = {}
-        self._trials, self._expected = 0, _trials_of(series, self._todo)
+        self._trials, self._expected = 0, _trials_of(series, self.todo)
         rates = ", with rates to choose" if self._expected else ""
         left = f"{self._total} to make" if self._total else "none left to make"
         show(f"{counted(len(cells), 'run')}, {left}{rates}")
@@ -111,18 +118,18 @@ class _Board:
             self._show(f"rates  {cell}{memory}; {self._time_left()} left")
             return
         self._cells[cell.key] = cell
-        if cell.key in self._todo:
-            self._todo.remove(cell.key)
-            done = self._total - len(self._todo)
+        if cell.key in self.todo:
+            self.todo.remove(cell.key)
+            done = self._total - len(self.todo)
             self._show(f"{done}/{self._total}  {cell}{memory}; {self._time_left()} left")
             self.write()
 
     def _time_left(self) -> str:
         """The time that is left if all runs take as long as those so far."""
-        if not self._todo:
+        if not self.todo:
             return format_time(0)
-        done = self._total - len(self._todo) + self._trials
-        left = len(self._todo) + max(0, self._expected - self._trials)
+        done = self._total - len(self.todo) + self._trials
+        left = len(self.todo) + max(0, self._expected - self._trials)
         return format_time((time.monotonic() - self._started) / done * left)
 
     def write(self) -> None:

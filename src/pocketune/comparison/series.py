@@ -164,7 +164,10 @@ def _origin(
         return kit.manifest.method_name, [kit.identity]
     assert method is not None
     split = settings.get("val_fraction")
-    return method.label, [__version__, _plain(model), content(model.weights), _plain(method), split]
+    made_of = [_plain(model), content(model.weights)]
+    if model.is_file:
+        made_of = [{**_plain(model), "network": None}, content(model.network)]
+    return method.label, [__version__, *made_of, _plain(method), split]
 
 
 def _plain(choice: Network | MethodChoice) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def content(path: str | None) -> str | None:
         return path
     with reading(path):
         if not Path(path).is_file():
-            raise PocketuneError(f"there are no weights at {path}: check the path")
+            raise PocketuneError(f"there is no file of weights at {path}: check the path")
     return _digest(Path(path))
 
 

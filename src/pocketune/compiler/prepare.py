@@ -145,6 +145,12 @@ def _with_head(task: Task | None, network: nn.Module, size: int) -> Task:
         )
     (outputs, *_) = (len(network.get_parameter(name)) for name in head)
     task = task or default_task(outputs, dense=maps)
+    if found.squashed and task.activation:
+        raise PocketuneError(
+            f"{type(network).__name__} ends in a {found.squashed}, and the loss and the "
+            f"predictions have a {task.activation} of their own; let the network return the scores "
+            "before it"
+        )
     if len(task.classes) != outputs:
         raise PocketuneError(
             f"the task has {len(task.classes)} {task.noun} and the network {outputs} "

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pocketune.arrays import FloatArray
+from pocketune.cli.errors import message_of
 from pocketune.device.engine.base import Gradients
 from pocketune.device.train import loop
 from pocketune.device.train import run as train_run
@@ -116,11 +117,15 @@ def raise_interrupt(*_: object) -> None:
 
 
 def test_before_the_first_checkpoint_nothing_is_left(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted) as caught:
         run(out=tmp_path / "runs" / "deep", engine=raise_interrupt)
+    told = "stopped before the first checkpoint: nothing of the run is kept"
+    assert str(caught.value) == f"{told}; call train again"
+    assert message_of(caught.value) == f"{told}; the same command starts it again"
+    assert caught.value.number == signal.SIGTERM
     assert not (tmp_path / "runs").exists()
     (tmp_path / "there").mkdir()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted):
         run(out=tmp_path / "there", engine=raise_interrupt)
     assert not list((tmp_path / "there").iterdir())
 

@@ -1,5 +1,5 @@
 /** The training loop: steps, validation after each epoch, and stopping; see device/train/loop.py. */
-import { type Checkpoint, type Counters, type Score, type State, UserError } from "../contract";
+import { type Checkpoint, type Counters, FinalError, type Score, type State } from "../contract";
 import { rateFactors } from "./defaults";
 import { copyState, Engine } from "./engine";
 import type { Batch, Loader, TrainingLoader } from "./loader";
@@ -270,7 +270,7 @@ export class Loop {
   private requireFinite(value: number, what: string): void {
     if (Number.isFinite(value)) return;
     const { lr } = this.run.settings;
-    throw new UserError(
+    throw new FinalError(
       `In step ${this.counters.step + 1}, ${what} is not finite: start again with a learning rate lower than ${lr.toPrecision(2)}.`,
     );
   }

@@ -1,6 +1,7 @@
 /** What a run has: its kit, photos, settings and the ways out of it. */
 import {
   type Checkpoint,
+  FinalError,
   type Kit,
   type PhotoEntry,
   type ResolvedSettings,
@@ -183,7 +184,7 @@ function check({ kit, classes, photos, resume }: RunOptions, task: Task): void {
     JSON.stringify(resume.classes) === JSON.stringify(classes) &&
     JSON.stringify(resume.photos) === JSON.stringify(photos);
   if (!same) {
-    throw new UserError("The kit, the classes or the photos have changed; start a new run.");
+    throw new FinalError("The kit, the classes or the photos have changed; start a new run.");
   }
 }
 

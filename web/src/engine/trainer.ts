@@ -46,7 +46,7 @@ export class Trainer {
     this.waiting = null;
     this.worker = startWorker(
       (event) => this.hear(event),
-      (message) => this.hear({ kind: "error", message }),
+      (message) => this.hear({ kind: "error", message, final: false }),
       choice.device,
     );
     this.hear({ kind: "device", choice });

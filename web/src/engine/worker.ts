@@ -1,5 +1,5 @@
 /** The worker of a run or of a model: everything that computes is here, off the page's thread. */
-import { type Device, type Job, type ModelJob, UserError } from "../contract";
+import { type Device, FinalError, type Job, type ModelJob, UserError } from "../contract";
 import { readKit } from "../formats/kit";
 import { openWorkerStore } from "../storage/worker";
 import { Engine } from "./engine";
@@ -27,7 +27,7 @@ self.onmessage = async ({ data }: MessageEvent<ToWorker>) => {
     else if (data.kind === "open") await (model = open(data.model));
     else await answer(data.id, data.photos);
   } catch (error) {
-    say({ kind: "error", message: sentence(error) });
+    say({ kind: "error", message: sentence(error), final: error instanceof FinalError });
   }
 };
 

@@ -5,7 +5,11 @@
 import type { Choice, TaskName } from "../contract";
 
 const number = new Intl.NumberFormat("en");
-const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 1 });
+const percent = new Intl.NumberFormat("en", {
+  style: "percent",
+  minimumFractionDigits: 1,
+  maximumFractionDigits: 1,
+});
 
 function counted(count: number, noun: string): string {
   return `${number.format(count)} ${noun}${count === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;

@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, test } from "vitest";
-import type { LogLine, RunResult } from "../../src/contract";
+import { FinalError, type LogLine, type RunResult } from "../../src/contract";
 import { openKit, startRuntime } from "./kits";
 import { CLASSES, MemoryStore, type Options, photosOf, reader, runSmall } from "./runs";
 
@@ -265,6 +265,8 @@ describe("one sentence says what is wrong", () => {
 
   test("with a loss that is not finite", async () => {
     const settings = { ...SGD, lr: 1e30 };
-    await expect(runSmall({ settings, kitName: "whole" })).rejects.toThrow(/is not finite/);
+    const run = runSmall({ settings, kitName: "whole" });
+    await expect(run).rejects.toThrow(/is not finite/);
+    await expect(run).rejects.toBeInstanceOf(FinalError); // its steps would be the same again
   });
 });

@@ -77,11 +77,11 @@ describe("attributes", () => {
   });
   it("are told wrong in words", () => {
     const mistake = { photo: 1, question: 1, label: 0, guess: 1, probability: 0.9 };
-    expect(inWords(model, mistake)).toBe("not smile, taken for smile (90%)");
+    expect(inWords(model, mistake)).toBe("not smile, taken for smile (90.0%)");
     const classes = { task: "classification", classes: ["cat", "dog"] } as const;
     const other = { ...mistake, question: 0 };
     expect(inWords({ ...classes, classes: [...classes.classes] }, other)).toBe(
-      "cat, taken for dog (90%)",
+      "cat, taken for dog (90.0%)",
     );
   });
 });

@@ -109,9 +109,18 @@ it("a run that fails leaves its last checkpoint", async () => {
   for (const epoch of [1, 2]) {
     say({ kind: "checkpoint", state: { counters: { epoch } } as Checkpoint });
   }
-  say({ kind: "error", message: "The run has failed." });
+  say({ kind: "error", message: "The run has failed.", final: false });
   expect([heard.at(-1)!.kind, run.isRunning]).toEqual(["error", false]);
   expect((await run.lastCheckpoint())!.counters.epoch).toBe(2);
+});
+
+it("a run that would fail again leaves nothing to go on from", async () => {
+  const { run } = newRun();
+  await run.start(CHOICES);
+  await vi.waitFor(() => expect(jobs).toHaveLength(1));
+  say({ kind: "checkpoint", state: { counters: { epoch: 1 } } as Checkpoint });
+  say({ kind: "error", message: "The loss is not finite.", final: true });
+  expect(await run.lastCheckpoint()).toBeUndefined();
 });
 
 describe("a run whose kit is still being fetched", () => {

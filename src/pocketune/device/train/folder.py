@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from pocketune.device.train.adjustment import Adjustment
+from pocketune.device.train.interrupt import NothingKept
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import is_partial, reading, refuse_undecodable, regular, writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import EVENTS, LAST, METRICS, RESULT, RUN_FILES
 from pocketune.kit.storage import run_file
+from pocketune.signals import signal_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -146,6 +148,7 @@ def new_run_folder(folder: Path) -> Iterator[None]:
     context ends. If the context fails before there is a checkpoint, nothing is left behind.
 
     Raises:
+        NothingKept: The context was interrupted before there was a checkpoint.
         PocketuneError: The folder holds a run or other files, or cannot be created.
     """
     check_new_run_folder(folder)
@@ -157,9 +160,12 @@ def new_run_folder(folder: Path) -> Iterator[None]:
             yield
     except AnotherProcess:
         raise
-    except BaseException:
-        if not (folder / LAST).exists():
-            _discard(folder, made)
+    except BaseException as error:
+        if (folder / LAST).exists():
+            raise
+        _discard(folder, made)
+        if isinstance(error, KeyboardInterrupt):
+            raise NothingKept(str(folder), signal_of(error)) from None
         raise
 
 

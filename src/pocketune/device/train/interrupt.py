@@ -19,15 +19,29 @@ class Interrupted(PocketuneError):  # noqa: N818 - the name says what happened
     Attributes:
         run: The run folder.
         number: The signal that stopped it.
+        remedy: How to go on; None for a complete run.
     """
 
     def __init__(
         self, message: str, run: str, number: int = signal.SIGINT, *, complete: bool = False
     ) -> None:
-        resume = Remedy("resume", "resume with: pocketune.resume({run!r})", run=run)
-        super().__init__(message, remedy=None if complete else resume)
         self.run = run
         self.number = number
+        super().__init__(message, remedy=None if complete else self._remedy())
+
+    def _remedy(self) -> Remedy:
+        return Remedy("resume", "resume with: pocketune.resume({run!r})", run=self.run)
+
+
+class NothingKept(Interrupted):
+    """The run was stopped before its first checkpoint, and nothing of it is kept."""
+
+    def __init__(self, run: str, number: int = signal.SIGINT) -> None:
+        what = "stopped before the first checkpoint: nothing of the run is kept"
+        super().__init__(what, run, number)
+
+    def _remedy(self) -> Remedy:
+        return Remedy("start over", "call train again")
 
 
 class StopRequest:

@@ -132,7 +132,8 @@ def train(
         options: Fields of `TrainSettings`, which take precedence over `settings`.
 
     Raises:
-        Interrupted: The user pressed Ctrl-C; the run is saved and can be resumed.
+        Interrupted: The user pressed Ctrl-C; the run is saved and can be resumed, unless this is a
+            `NothingKept`.
         BudgetExceeded: The run will not fit the budget, or has exceeded it.
         Diverged: The loss or a gradient is no longer finite.
         PocketuneError: Another problem with the kit, the photos, the settings or the disk.

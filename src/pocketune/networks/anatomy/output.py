@@ -57,10 +57,13 @@ class Output(NamedTuple):
         layers: Paths of the last layers with weights before it, in order.
         shape: Of the output for one image; empty if the network returns something else than one
             tensor, or cannot run on the meta device.
+        squashed: `softmax` or `sigmoid` if the output comes out of one, as probabilities; else
+            empty.
     """
 
     layers: tuple[str, ...]
     shape: tuple[int, ...]
+    squashed: str = ""
 
 
 def find_output(network: nn.Module, size: int | None = None) -> Output:
@@ -117,8 +120,12 @@ def _run(network: nn.Module, sizes: tuple[int, ...]) -> Output | None:
     with probing(copied, paths=names, leave=note, gradients=True), RememberedShapes():
         for output in _outputs(copied, sizes):
             reached = set(_nearest(output, made))
-            shape = tuple(output.shape[1:]) if isinstance(output, Tensor) else ()
-            return Output(tuple(name for name in names if name in reached), shape)
+            layers = tuple(name for name in names if name in reached)
+            if not isinstance(output, Tensor):
+                return Output(layers, ())
+            last = type(output.grad_fn).__name__.lower().partition("backward")[0]
+            squashed = last if last in ("softmax", "sigmoid") else ""
+            return Output(layers, tuple(output.shape[1:]), squashed)
     return None
 
 

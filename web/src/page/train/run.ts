@@ -117,11 +117,21 @@ export class Run {
     if (event.kind === "checkpoint") {
       this.save(() => this.project.store.saveCheckpoint(event.state));
     }
+    if (event.kind === "error" && event.final) this.drop();
     if (event.kind === "done") this.finish(modelOf(event.result, this.photos));
     if (event.kind === "done" || event.kind === "stopped" || event.kind === "error") {
       this.trainer = undefined;
     }
     this.listen(event);
+  }
+
+  /** Keep nothing to go on from, as it would only fail again. */
+  private drop(): void {
+    const { store } = this.project;
+    this.save(async () => {
+      await store.dropCheckpoint();
+      await store.clearFeatures();
+    });
   }
 
   private finish(model: ModelRecord): void {
