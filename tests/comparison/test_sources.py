@@ -48,5 +48,5 @@ def test_files_are_read(tmp_path: Path) -> None:
 
 def test_weights_that_are_no_file(tmp_path: Path) -> None:
     assert (content(None), content("imagenet")) == (None, "imagenet")
-    with pytest.raises(PocketuneError, match=r"no weights at .*none\.pth: check the path"):
+    with pytest.raises(PocketuneError, match=r"no file of weights at .*none\.pth: check the path"):
         content(str(tmp_path / "none.pth"))
