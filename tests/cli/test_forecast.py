@@ -8,10 +8,11 @@ SMALL = ["resnet18", "--width", 0.1, "--size", 32, "--batch", 2, "--classes", 3]
 
 
 def test_says_what_training_would_take(run):
-    result = run("kit", "forecast", *SMALL, "--method", "last")
+    result = run("kit", "forecast", *SMALL[:-1], 1200, "--method", "last")
     assert result.exit_code == 0, result.output
     lines = dict(line.split(None, 1) for line in result.stdout.splitlines())
     assert lines["network"] == "resnet18, width 0.1, padding symmetric, feature_fusion True"
+    assert lines["classes"] == "1,200: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..."
     assert "with adam" in lines["memory"]
     assert lines["step"].endswith("ms (estimated, on this machine)")
     assert "kit" not in lines

@@ -267,7 +267,7 @@ _NOT_SHOWN = ("name", "classes", "hidden", "branches")
 
 def listed(classes: Sequence[str]) -> str:
     """The number of classes and the first ten."""
-    return f"{len(classes)}: {first_names(classes)}"
+    return f"{len(classes):,}: {first_names(classes)}"
 
 
 def first_names(classes: Sequence[str]) -> str:

@@ -298,7 +298,7 @@ def test_a_run_that_ended_among_its_embeddings_can_start_again(run: Run, tmp_pat
         def embed(self, images: np.ndarray) -> FloatArray:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted):
         run(engine=Dies)
     assert not (tmp_path / "run" / LAST).exists()
     assert not (tmp_path / "run" / EMBEDDINGS).exists()
