@@ -167,7 +167,8 @@ class Distances(nn.Module):
         y = y * self.gates(distances[..., 0]).sigmoid()
         pairs = self.pairs.expand(len(x), -1, -1, -1).transpose(-1, -2)
         y = y + (pairs @ x.unsqueeze(1)).squeeze(2)
-        places = torch.arange(x.shape[1]).expand(len(x), 2, -1)
+        places = torch.arange(x.shape[1])
+        places = torch.stack([places, places.flip(0)]).expand(len(x), -1, -1)
         y = y + (functional.one_hot(places, x.shape[1]).float() @ self.places).sum(1)
         logits: Tensor = self.head((x + y).mean(1))
         return logits
