@@ -84,9 +84,12 @@ def make_contiguous(network: nn.Module) -> None:
     """
     for module in network.modules():
         if isinstance(module, nn.GroupNorm) and not isinstance(module, GroupNorm):
-            weight, bias = module.weight, module.bias
-            if module.affine and bias.requires_grad and not weight.requires_grad:
+            if _is_trained(module.bias) and not _is_trained(module.weight):
                 module.register_forward_pre_hook(_contiguous)
+
+
+def _is_trained(parameter: Tensor | None) -> bool:
+    return parameter is not None and parameter.requires_grad
 
 
 def _contiguous(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
