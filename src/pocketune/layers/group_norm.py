@@ -83,9 +83,9 @@ def make_contiguous(network: nn.Module) -> None:
     no gradient.
     """
     for module in network.modules():
-        if isinstance(module, nn.GroupNorm) and not isinstance(module, GroupNorm):
-            if _is_trained(module.bias) and not _is_trained(module.weight):
-                module.register_forward_pre_hook(_contiguous)
+        other = isinstance(module, nn.GroupNorm) and not isinstance(module, GroupNorm)
+        if other and _is_trained(module.bias) and not _is_trained(module.weight):
+            module.register_forward_pre_hook(_contiguous)
 
 
 def _is_trained(parameter: Tensor | None) -> bool:
