@@ -84,12 +84,13 @@ def make_contiguous(network: nn.Module) -> None:
     """
     for module in network.modules():
         other = isinstance(module, nn.GroupNorm) and not isinstance(module, GroupNorm)
-        if other and _is_trained(module.bias) and not _is_trained(module.weight):
+        if other and _is_trained(module, "bias") and not _is_trained(module, "weight"):
             module.register_forward_pre_hook(_contiguous)
 
 
-def _is_trained(parameter: Tensor | None) -> bool:
-    return parameter is not None and parameter.requires_grad
+def _is_trained(norm: nn.Module, name: str) -> bool:
+    parameter = getattr(norm, name)
+    return parameter is not None and bool(parameter.requires_grad)
 
 
 def _contiguous(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -104,6 +104,10 @@ EVERY: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
         ((3, 4),),
     ),
     "clamp by one tensor": (lambda x: x.clamp(max=torch.tensor(0.5)).exp(), ((3, 4),)),
+    "standardized kernels": (
+        lambda w, gain: F.batch_norm(w.reshape(1, 4, -1), None, None, gain, training=True).exp(),
+        ((4, 3, 3, 3), (4,)),
+    ),
     "gelu": (F.gelu, ((3, 4, 5),)),
     "gelu by tanh": (partial(F.gelu, approximate="tanh"), ((3, 4, 5),)),
     "silu": (F.silu, ((3, 4, 5),)),

@@ -40,11 +40,12 @@ def _batch_norm(
         scaled = elementwise(context, "Mul", [difference, per_channel(context, scale)], x.shape)
         y = elementwise(context, "Add", [scaled, per_channel(context, bias)], x.shape)
         return _of_shape(context, y, vectors.shape), running_mean, inverse
-    # a norm that is called several times in a step continues from the previous call's statistics
+    # a norm that is called several times in a step continues from the previous call's statistics;
+    # that of standardized kernels has none
     names = [argument for argument in node.args[3:5] if isinstance(argument, fx.Node)]
     before = [
         context.statistics.get(name, context.plain(value))
-        for name, value in zip(names, (running_mean, running_var), strict=True)
+        for name, value in zip(names, (running_mean, running_var), strict=False)
     ]
     mean, variance = centered.statistics(context, x)
     inverse = _inverse_root(context, variance, eps)
@@ -56,7 +57,7 @@ def _batch_norm(
     count = x.shape[0] * x.pixels
     corrections = (1.0, count / (count - 1))  # PyTorch's running variance is the unbiased one
     for name, old, new, correction in zip(
-        names, before, (whole, variance), corrections, strict=True
+        names, before, (whole, variance), corrections, strict=False
     ):
         fresh = elementwise(context, "Mul", [new, momentum * correction], new.shape)
         context.statistics[name] = _decayed_sum(context, old, 1 - momentum, fresh)
