@@ -155,6 +155,7 @@ class Distances(nn.Module):
         self.heads = nn.Linear(3, 2)
         self.gates = nn.Linear(tokens, 6)
         self.pairs = nn.Parameter(torch.randn(tokens, tokens, 1))
+        self.places = nn.Parameter(torch.randn(2, tokens, 6))
         self.head = nn.Linear(6, 3)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -166,5 +167,8 @@ class Distances(nn.Module):
         y = y * self.gates(distances[..., 0]).sigmoid()
         pairs = self.pairs.expand(len(x), -1, -1, -1).transpose(-1, -2)
         y = y + (pairs @ x.unsqueeze(1)).squeeze(2)
+        places = torch.arange(x.shape[1])
+        places = torch.stack([places, places.flip(0)]).expand(len(x), -1, -1)
+        y = y + (functional.one_hot(places, x.shape[1]).float() @ self.places).sum(1)
         logits: Tensor = self.head((x + y).mean(1))
         return logits

@@ -66,6 +66,17 @@ def test_norms_trained_in_full_or_not_at_all_stay_as_they_are() -> None:
         assert not module._forward_pre_hooks
 
 
+def _without_bias(norm: nn.GroupNorm) -> nn.GroupNorm:
+    norm.register_parameter("bias", None)
+    return norm
+
+
+def test_norms_without_a_bias_stay_as_they_are() -> None:
+    network = nn.Sequential(_without_bias(nn.GroupNorm(1, 4)), nn.GroupNorm(1, 4, affine=False))
+    make_contiguous(network)
+    assert not any(module._forward_pre_hooks for module in network)
+
+
 @pytest.mark.parametrize(("channels", "size"), [(96, 8), (42, 7), (20, 5), (8, 8), (6, 6), (2, 2)])
 def test_group_size(channels: int, size: int) -> None:
     assert group_size(channels) == size

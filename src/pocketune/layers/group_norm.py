@@ -83,10 +83,14 @@ def make_contiguous(network: nn.Module) -> None:
     no gradient.
     """
     for module in network.modules():
-        if isinstance(module, nn.GroupNorm) and not isinstance(module, GroupNorm):
-            weight, bias = module.weight, module.bias
-            if module.affine and bias.requires_grad and not weight.requires_grad:
-                module.register_forward_pre_hook(_contiguous)
+        other = isinstance(module, nn.GroupNorm) and not isinstance(module, GroupNorm)
+        if other and _is_trained(module, "bias") and not _is_trained(module, "weight"):
+            module.register_forward_pre_hook(_contiguous)
+
+
+def _is_trained(norm: nn.Module, name: str) -> bool:
+    parameter = getattr(norm, name)
+    return parameter is not None and bool(parameter.requires_grad)
 
 
 def _contiguous(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

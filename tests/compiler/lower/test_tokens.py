@@ -80,6 +80,7 @@ EVERY: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
     "variance and mean": (lambda x: torch.add(*torch.var_mean(x, 1)), ((2, 3, 4),)),
     "mean of all": (lambda x: x * x.mean() + x.sum(), ((2, 3),)),
     "maximum of each channel": (lambda x: F.adaptive_max_pool2d(x, 1).exp(), ((2, 3, 4, 4),)),
+    "maximum of each window": (lambda x: F.adaptive_max_pool2d(x, (2, 1)).exp(), ((2, 3, 4, 4),)),
     "minimum": (lambda x: x.amin((1, 2)).exp(), ((2, 3, 4),)),
     "filled by a mask": (
         lambda x: x.masked_fill(torch.eye(4).bool(), -2.0).exp(),
@@ -103,6 +104,10 @@ EVERY: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
         ((3, 4),),
     ),
     "clamp by one tensor": (lambda x: x.clamp(max=torch.tensor(0.5)).exp(), ((3, 4),)),
+    "standardized kernels": (
+        lambda w, gain: F.batch_norm(w.reshape(1, 4, -1), None, None, gain, training=True).exp(),
+        ((4, 3, 3, 3), (4,)),
+    ),
     "gelu": (F.gelu, ((3, 4, 5),)),
     "gelu by tanh": (partial(F.gelu, approximate="tanh"), ((3, 4, 5),)),
     "silu": (F.silu, ((3, 4, 5),)),

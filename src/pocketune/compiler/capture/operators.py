@@ -69,11 +69,14 @@ def _global_average(x: Tensor, output_size: Any) -> Any:
     return x.mean((2, 3), keepdim=True) if output_size in (1, (1, 1), [1, 1]) else NotImplemented
 
 
-def _global_maximum(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
-    """A maximum, without the place where it is."""
-    if return_indices or output_size not in (1, (1, 1), [1, 1]):
+def _adaptive_maximum(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """A maximum of all, or of windows of one size, without the places where they are."""
+    height, width = (output_size,) * 2 if isinstance(output_size, int) else output_size
+    if return_indices or None in (height, width) or x.shape[2] % height or x.shape[3] % width:
         return NotImplemented
-    return x.amax((2, 3), keepdim=True)
+    if height == width == 1:
+        return x.amax((2, 3), keepdim=True)
+    return functional.max_pool2d(x, (x.shape[2] // height, x.shape[3] // width))
 
 
 def _conv1d(
@@ -134,7 +137,7 @@ def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
 
 _PLAIN: dict[Any, Callable[..., Any]] = {
     functional.adaptive_avg_pool2d: _global_average,
-    functional.adaptive_max_pool2d: _global_maximum,
+    functional.adaptive_max_pool2d: _adaptive_maximum,
     functional.conv1d: _conv1d,
     functional.instance_norm: _instance_norm,
     functional.multi_head_attention_forward: multi_head,

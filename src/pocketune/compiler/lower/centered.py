@@ -135,8 +135,8 @@ def update_statistics(
 ) -> None:
     """Update the running mean and variance of a norm by those of `count` elements a channel.
 
-    A norm that is called several times in a step continues from its previous call's. PyTorch's
-    running variance is the unbiased one.
+    A norm that is called several times in a step continues from its previous call's; one without
+    running statistics has nothing to update. PyTorch's running variance is the unbiased one.
     """
     b = context.builder
     for node, new, correction in zip(running, batch, (1.0, count / (count - 1)), strict=True):

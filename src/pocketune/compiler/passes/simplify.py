@@ -14,10 +14,26 @@ def fold_constants(program: Program) -> None:
     Requires: nothing. Afterwards every such node that is needed is a constant itself, except where
     it repeats a tensor for each image: their number is open.
     """
+    _share_constants(program)
     for node in program.needed():
         known = all(source in program.constants for source in node.all_input_nodes)
         if known and not _repeats(node, program.images):
             program.constants[node] = _run(node, program)
+
+
+def _share_constants(program: Program) -> None:
+    """Let what the forward pass makes for each image, such as positions, repeat that of one."""
+    for node in list(program.graph.nodes):
+        value = program.tensor(node)
+        if node.op == "get_attr" and value is not None and _is_repeated(value, program.images):
+            one = program.constant(node, value[:1])
+            shape = list(value.shape)
+            program.replace(node, program.call(node, aten.expand.default, (one, shape)))
+
+
+def _is_repeated(value: Tensor, images: int | None) -> bool:
+    many = value.dim() > 1 and len(value) == images
+    return many and images != 1 and bool((value == value[:1]).all())
 
 
 def _repeats(node: fx.Node, images: int | None) -> bool:
