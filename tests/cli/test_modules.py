@@ -40,8 +40,9 @@ SUBJECTS = ("data", "device", "kit", "tasks")
 def test_a_short_run_enters_few_modules(tmp_path: Path) -> None:
     """Only the subjects count: a reader need not know the command line and the errors."""
     unpack_digits(tmp_path / "photos")
-    for each in (tmp_path / "photos").glob("*/*[1-9].png"):  # fewer are followed sooner
-        each.unlink()
+    for digit in (tmp_path / "photos").iterdir():  # fewer are followed sooner
+        for each in sorted(digit.iterdir())[3:]:
+            each.unlink()
     arguments = ["train", "photos", "--out", "run", "--steps", "2"]
     subprocess.run(
         [sys.executable, "-c", ENTERED, *arguments],

@@ -11,12 +11,18 @@ from pocketune.networks.anatomy.output import output_layer
 from ..networks.small import small_mobilenet
 from ..networks.tiny import tiny
 
-TYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 
-
-@TYPES
 @pytest.mark.filterwarnings("error:.*folded")
-@pytest.mark.parametrize("name", ["mobilenet", "vit_tiny", "fastvit_t8"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("mobilenet", torch.float64),
+        ("mobilenet", torch.bfloat16),
+        ("vit_tiny", torch.float64),
+        ("fastvit_t8", torch.bfloat16),
+    ],
+    ids=str,
+)
 def test_other_floats(name: str, dtype: torch.dtype) -> None:
     """Also where a network is run to find its blocks or its output layer."""
     network = small_mobilenet() if name == "mobilenet" else tiny(name)

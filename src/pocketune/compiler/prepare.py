@@ -197,12 +197,16 @@ def _smallest(
 ) -> onnx.ModelProto:
     """The step in a good order; it recomputes what makes the arena enough smaller, and no more."""
     best, smallest = step, inf
+    tried: list[dict[str, str]] = []
     for activations, depthwise in ((False, False), (True, False), (True, True)):
         model, size = onnx.ModelProto(), dict(made)
         model.CopyFrom(step)
         copies = dict[str, str]()
         if activations:
             copies = recompute_activations(model, size, depthwise=depthwise)
+        if copies in tried:
+            continue
+        tried.append(copies)
         recompute_from_parameters(model, size, varying)
         order_for_memory(model, size)
         if read_originals(model, copies):

@@ -266,6 +266,8 @@ def _varints(data: memoryview) -> Iterator[int]:
 
 def _varint(data: memoryview, place: int) -> tuple[int, int]:
     """A number of up to 64 bits, 7 in each byte, and the place behind it."""
+    if place < len(data) and data[place] < 128:  # most have one byte
+        return data[place], place + 1
     value = shift = 0
     while shift < 64 and place < len(data):
         byte = data[place]

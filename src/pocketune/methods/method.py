@@ -170,7 +170,11 @@ def final_plan(method: Method, network: nn.Module) -> Plan:
         PocketuneError: The method does not fit the network, or trains nothing.
         MethodConflict: Two methods of a sum change the same layer.
     """
-    plan = finalized(method, planned(method, network), network)
+    return _final(method, planned(method, network), network)
+
+
+def _final(method: Method, plan: Plan, network: nn.Module) -> Plan:
+    plan = finalized(method, plan, network)
     if not plan.trained:
         raise PocketuneError(
             f"{method} trains nothing by itself",
@@ -218,8 +222,11 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
     separate_batch_norms(adapted)
     settle_output(adapted)
     shapes = float_shapes(adapted)
-    method = method.resolve(adapted, planned(method, shapes))
-    plan = final_plan(method, shapes)
+    plan = planned(method, shapes)
+    resolved = method.resolve(adapted, plan)
+    if resolved != method:
+        method, plan = resolved, planned(resolved, shapes)
+    plan = _final(method, plan, shapes)
     folded = [n for n, m in network.named_modules() if n in plan.batch_norms and is_folded(m)]
     if folded:
         warn(

@@ -113,7 +113,11 @@ def about(network: nn.Module) -> About:
     facts = vars(network).get("about")
     if isinstance(facts, About):
         return facts
-    return About(normalization=timm_normalization(network) or Normalization.IMAGENET)
+    declared = timm_normalization(network)
+    return _NOTHING_DECLARED if declared is None else About(normalization=declared)
+
+
+_NOTHING_DECLARED = About()
 
 
 def name_of(network: nn.Module) -> str:

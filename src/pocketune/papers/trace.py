@@ -18,6 +18,7 @@ from pocketune.layers.quantized import count_int8_weights
 from pocketune.networks import Anatomy, about, anatomy
 from pocketune.networks.architectures.parts import SqueezeExcite
 from pocketune.networks.probe import probing
+from pocketune.networks.shapes import RememberedShapes
 
 Shape = tuple[int, ...]
 
@@ -138,6 +139,7 @@ def trace_modules(
             probing(network, enter=recorder.enter, leave=recorder.leave, gradients=True)
         )
         stack.enter_context(torch.device("meta"))
+        stack.enter_context(RememberedShapes())
         try:
             sample = torch.empty(1, *shape, requires_grad=input_gradient)
             functional_call(network, _on_meta(network), (sample,))

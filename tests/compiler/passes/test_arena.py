@@ -76,6 +76,8 @@ def test_views_and_outputs() -> None:
     sizes = {"a": 10 * KB, "view": 10 * KB, "kept": 5 * KB, "b": 10 * KB}
     liveness = Liveness(sizes, frozenset({"kept"}), {"view": "a"})
     assert arena_bytes(liveness, order) == 15 * KB
+    assert arena_bytes(liveness, order, most=15 * KB) == 15 * KB
+    assert 14 * KB < arena_bytes(liveness, order, most=14 * KB) <= 15 * KB
 
 
 def test_an_integer_convolution_unfolds_one_image() -> None:

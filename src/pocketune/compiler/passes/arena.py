@@ -23,8 +23,11 @@ _APART = 1 << 48
 """Distance of the addresses of two regions."""
 
 
-def arena_bytes(liveness: Liveness, nodes: Nodes) -> int:
-    """Bytes of the arena that were used, after a run of nodes in this order."""
+def arena_bytes(liveness: Liveness, nodes: Nodes, most: float = math.inf) -> int:
+    """Bytes of the arena that were used, after a run of nodes in this order.
+
+    The run ends where more than `most` bytes were used; the result is then above `most`.
+    """
     alias, sizes, last = liveness.alias, liveness.bytes, dict[str, int]()
     for i, node in enumerate(nodes):
         for name in (*node.input, *node.output):
@@ -38,6 +41,8 @@ def arena_bytes(liveness: Liveness, nodes: Nodes) -> int:
         for name in node.output:
             if name not in alias and sizes.get(name, 0):
                 held[name] = arena.allocate(sizes[name])
+                if arena.used > most:
+                    return arena.used
         for name in freed[i]:
             if name in held:
                 arena.free(*held.pop(name))

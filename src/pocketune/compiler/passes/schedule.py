@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
+from math import inf
 
 import onnx
 
@@ -39,11 +40,21 @@ def order_for_memory(model: onnx.ModelProto, size: Mapping[str, int]) -> int:
     candidates = [*bases, *(_shrink_early(order, liveness) for order in bases)]
     candidates.append(_greedy(traced, liveness))
     orders = [_unpack_late(each, unpacked) for each in candidates]
-    arena, _, place = min((arena_bytes(real, o), real.peak(o), i) for i, o in enumerate(orders))
+    arena, place = _best(real, orders)
     ordered = [nodes[node.output[0]] for node in orders[place]]
     del model.graph.node[:]
     model.graph.node.extend(ordered)
     return arena
+
+
+def _best(liveness: Liveness, orders: Sequence[Sequence[Operator]]) -> tuple[int, int]:
+    """The smallest arena of any order, and the index of that order; of equals, the lowest peak."""
+    arena, peak, best = inf, inf, 0
+    for place, order in enumerate(orders):
+        needed = arena_bytes(liveness, order, most=arena)
+        if needed < arena or (needed == arena and liveness.peak(order) < peak):
+            arena, peak, best = needed, liveness.peak(order), place
+    return int(arena), best
 
 
 def _unpacks(node: Operator, constants: set[str]) -> bool:

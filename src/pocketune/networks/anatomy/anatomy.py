@@ -203,10 +203,12 @@ def _has_other_layers(network: nn.Module, blocks: tuple[Block, ...]) -> bool:
     for path, module in main_modules(network):
         if in_decode_head(path) or any(_within(path, block) for block in blocks):
             continue
+        if weighs(module) and path not in outside:
+            return True
         holds_blocks = any(name.startswith(f"{path}.") for name in known) or path == ""
-        several = sum(is_convolution(part) for _, part in main_modules(module)) > 1
-        lost = weighs(module) and path not in outside
-        if lost or (several and not holds_blocks and not isinstance(module, CONTAINERS)):
+        if holds_blocks or isinstance(module, CONTAINERS):
+            continue
+        if sum(is_convolution(part) for _, part in main_modules(module)) > 1:
             return True
     return False
 
