@@ -115,7 +115,9 @@ class TwoInputs(nn.Module):
 
 
 def test_a_network_is_given_images_only() -> None:
-    with pytest.raises(PocketuneError, match=r"^TwoInputs needs x and y, and .*images only; give y"):
+    with pytest.raises(
+        PocketuneError, match=r"^TwoInputs needs x and y, and .*; give y a default"
+    ):
         pocketune.anatomy(TwoInputs())
 
 

@@ -74,7 +74,7 @@ class Photos:
         Raises:
             PocketuneError: The photos cannot be used.
         """
-        path = Path(path).absolute()
+        path = Path(path)
         splits = _load(path, settings, kit, classes, after_mask)
         known = kit.manifest.classes
         if splits.classes != known and set(splits.classes) == set(known):
@@ -93,7 +93,8 @@ class Photos:
         validation = Loader(splits.val, size=size, batch=batch, train=False)
         order = random_stream(seed, Purpose.SAMPLE).permutation(len(splits.train))
         sample = Loader(splits.train.subset(order), size=size, batch=batch, train=False)
-        return cls(path, splits, training, validation if len(splits.val) else None, sample)
+        place = path.absolute()  # a run may be resumed in another folder
+        return cls(place, splits, training, validation if len(splits.val) else None, sample)
 
     @property
     def task(self) -> Task:
