@@ -115,9 +115,7 @@ class TwoInputs(nn.Module):
 
 
 def test_a_network_is_given_images_only() -> None:
-    with pytest.raises(
-        PocketuneError, match=r"^TwoInputs needs x and y, and .*; give y a default"
-    ):
+    with pytest.raises(PocketuneError, match=r"^TwoInputs needs x and y, and .*; give y a default"):
         pocketune.anatomy(TwoInputs())
 
 

@@ -98,9 +98,11 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            if type(error) is click.UsageError and (path := _unquoted(words)):
-                error.message += f". Quote a path with a space: {shlex.quote(path)}"
-            raise
+            path = _unquoted(words) if type(error) is click.UsageError else None
+            if path is None:
+                raise
+            hint = f"Quote a path with a space: {shlex.quote(path)}"
+            raise click.UsageError(f"{error.message}. {hint}", ctx) from error
 
     def _call(self, **values: Any) -> None:
         try:

@@ -15,8 +15,8 @@ _WRAPPERS = {
 """PyTorch's wrappers of networks, and their attribute that is the network."""
 
 
-def require_module(network: object) -> None:
-    """Check that an argument is a module, a network or a part of one.
+def require_module(network: object) -> nn.Module:
+    """The argument, which has to be a module, a network or a part of one.
 
     Raises:
         PocketuneError: It is not.
@@ -25,6 +25,7 @@ def require_module(network: object) -> None:
         raise PocketuneError(
             f"network={network!r} must be a PyTorch module, such as one of create_network"
         )
+    return network
 
 
 def require_network(network: object) -> None:
@@ -33,7 +34,7 @@ def require_network(network: object) -> None:
     Raises:
         PocketuneError: It is not; the message says what to give.
     """
-    require_module(network)
+    module = require_module(network)
     if isinstance(network, torch.jit.ScriptModule):
         raise PocketuneError(
             "the network is a TorchScript module, whose code cannot be changed; give the module "
@@ -44,7 +45,7 @@ def require_network(network: object) -> None:
         raise PocketuneError(
             f"the network is wrapped in {kind.__name__}; give network.{_WRAPPERS[kind.__name__]}"
         )
-    if len(inputs := _required_inputs(network)) > 1:
+    if len(inputs := _required_inputs(module)) > 1:
         raise PocketuneError(
             f"{kind.__name__} needs {' and '.join(inputs)}, and a network is given images only; "
             f"give {inputs[1]} a default in its forward method, or wrap it in a module that takes "
