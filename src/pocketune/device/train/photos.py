@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pocketune.data import (
     Loader,
     MaskOptions,
@@ -126,6 +128,27 @@ class Photos:
         return (
             f"photos  {len(self.classes)} {self.task.noun} ({', '.join([*names, *more])}), "
             f"{training:,} to train, {f'{validation:,}' if validation else 'none'} to validate"
+        )
+
+    def describe_untested(self) -> str | None:
+        """What to say of classes that no photo can test; None without any.
+
+        Without validation photos, the classifier is tested on each photo by what the others of its
+        class look like.
+        """
+        train, val = self.splits.train, self.splits.val
+        if self.task.strata(train.labels) is None:  # images have no single class
+            return None
+        if len(val):
+            untested, have = np.setdiff1d(train.groups, val.groups), "no photo to validate"
+        else:
+            untested, have = np.flatnonzero(np.bincount(train.groups) == 1), "one photo"
+        if not len(untested):
+            return None
+        words = ("has", "it is") if len(untested) == 1 else ("have", "they are")
+        return (
+            f"classes  {len(untested):,} of {len(self.classes):,} {words[0]} {have}, so nothing "
+            f"tells how well {words[1]} recognized"
         )
 
     def fingerprint(self) -> str:
