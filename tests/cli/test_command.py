@@ -106,6 +106,17 @@ def test_what_does_not_fit_is_a_usage_error(line: str, said: str, call: Call) ->
     assert said in result.output
 
 
+@pytest.mark.parametrize(("line", "hints"), [("pack my box", True), ("pack my bag", False)])
+def test_a_path_with_a_space_has_to_be_quoted(
+    line: str, hints: bool, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my box").mkdir()
+    output = call(line).output
+    assert "unexpected extra argument" in output
+    assert ("Quote a path with a space: 'my box'" in output) == hints
+
+
 def test_several_files_are_a_list(call: Call) -> None:
     assert call("send a --weight 1.5 b").exit_code == 0
     assert got == [Weight(weight=1.5, files=["a", "b"])]

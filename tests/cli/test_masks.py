@@ -68,10 +68,12 @@ def test_predict_json(run, place):
     assert set(line["classes"][0]) == {"class", "share"}
 
 
-def test_masks_for_a_bundled_kit(run, place):
-    result = run("train", place / "photos", "--out", "run")
+def test_masks_for_a_bundled_kit(run, place, monkeypatch):
+    """The path is shown as it was typed."""
+    monkeypatch.chdir(place / "kit")
+    result = run("train", "../photos", "--out", "run")
     assert result.exit_code == 1
-    assert "has masks, which give each pixel a class" in result.stderr
+    assert "error: ../photos has masks, which give each pixel a class" in result.stderr
     assert "train with --network deeplabv3, or another one that classifies pixels" in result.stderr
 
 

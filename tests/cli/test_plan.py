@@ -15,6 +15,7 @@ from pocketune.cli.plan import _training
 from pocketune.device.train import RunRecord
 from pocketune.device.train.settings import TrainSettings
 from pocketune.planner.kits import KitSource, kit_paths
+from pocketune.planner.limits import Limits
 from pocketune.planner.plan import Plan
 
 from ..device.softmax_engine import CLASSES, write_photos
@@ -81,10 +82,13 @@ def test_a_plan_says_how_to_train_its_choice(run, planned, photos, kits, monkeyp
     assert RunRecord.read(planned / "chosen").settings["steps"] == 2
 
 
-def test_a_plan_that_took_all_of_its_time_leaves_a_second(planned, photos):
+@pytest.mark.parametrize(("time", "seconds"), [(30.0, 18), (600.0, 510), (1.0, 1)])
+def test_a_plan_that_took_too_long_leaves_the_time_for_training(planned, photos, time, seconds):
     plan = replace(Plan.read(planned / "plan"), preparing=1e6)
+    asked = replace(plan.asked, limits=Limits(time=time))
+    plan = replace(plan, asked=asked)
     assert plan.seconds_left == 0
-    assert " --time 1s" in _training(plan, photos, TrainSettings())
+    assert f" --time {seconds}s" in _training(plan, photos, TrainSettings())
 
 
 def test_the_plan_of_photos_stays_where_it_is(run, planned, photos, kits, tmp_path):

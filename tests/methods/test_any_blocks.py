@@ -7,7 +7,18 @@ from torch.nn import functional
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d, LiteResidual, SignedReLU
-from pocketune.methods import LoRA, Method, MobileTL, RepNet, TinyTL, TopBlocks, adapt, final_plan
+from pocketune.methods import (
+    LoRA,
+    Method,
+    MobileTL,
+    RepNet,
+    SignedBackward,
+    TinyTL,
+    TopBlocks,
+    adapt,
+    final_plan,
+)
+from pocketune.networks import anatomy
 
 from ..networks import modern
 
@@ -54,6 +65,39 @@ def test_mobiletl_trains_the_norms_of_the_projections_of_a_ghost_bottleneck() ->
     parts = ("primary_conv.1", "cheap_operation.1")
     assert full == [*(f"ghost2.{part}" for part in parts), "shortcut.1", "shortcut.3"]
     assert isinstance(block.ghost1.primary_conv[2], SignedReLU)
+
+
+PLAIN = pytest.mark.parametrize("make", [modern.vgg, modern.plain])
+"""Networks without branches."""
+
+
+@PLAIN
+def test_top_blocks_of_a_plain_network_have_their_norms(make) -> None:
+    network = make()
+    convolution = anatomy(network).blocks[1].layers[0]
+    assert {name.rpartition(".")[0] for name in final_plan(TopBlocks(1), network).trained} == {
+        convolution.conv,
+        convolution.norm,
+        "4",
+    }
+    check(network, TopBlocks(1))
+
+
+@PLAIN
+@pytest.mark.parametrize("method", [MobileTL(1), TopBlocks(1) + SignedBackward()], ids=str)
+def test_activations_of_a_plain_network_keep_one_bit(make, method: Method) -> None:
+    network = make()
+    adapted = check(network, method)
+    below, top = (block.layers[0].activation for block in anatomy(network).blocks)
+    assert isinstance(adapted.get_submodule(top), SignedReLU)
+    assert type(adapted.get_submodule(below)) is nn.ReLU
+
+
+@PLAIN
+@pytest.mark.parametrize("method", [TinyTL(), RepNet()], ids=str)
+def test_branches_beside_the_convolutions_of_a_plain_network(make, method: Method) -> None:
+    adapted = adapt(make(), method)
+    assert adapted(images()).shape == (2, modern.CLASSES)
 
 
 @pytest.mark.parametrize("method", [TinyTL(), RepNet()], ids=str)

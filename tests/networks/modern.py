@@ -221,3 +221,21 @@ def densenet() -> nn.Sequential:
 def vgg() -> nn.Sequential:
     rows = [nn.Sequential(*conv_norm(a, b, 3), nn.ReLU()) for a, b in ((8, 8), (8, 16))]
     return with_trunk(*rows[0], nn.MaxPool2d(2), *rows[1])
+
+
+class ConvNormReLU(nn.Module):
+    """A convolution, its norm and its activation, as a module of its own."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv, self.norm = conv_norm(inputs, outputs, 3)
+        self.act = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.norm(self.conv(x)))
+
+
+def plain() -> nn.Sequential:
+    """A convolution, its norm and its activation in a row of their own, and in a module."""
+    row = nn.Sequential(*conv_norm(8, 8, 3), nn.ReLU())
+    return with_trunk(row, nn.MaxPool2d(2), ConvNormReLU(8, 16))

@@ -109,6 +109,16 @@ def test_what_only_runs_a_network(wrapped: nn.Module, message: str) -> None:
         require_network(wrapped)
 
 
+class TwoInputs(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        return (x + y) * scale
+
+
+def test_a_network_is_given_images_only() -> None:
+    with pytest.raises(PocketuneError, match=r"^TwoInputs needs x and y, and .*; give y a default"):
+        pocketune.anatomy(TwoInputs())
+
+
 def test_ordinary_networks_pass() -> None:
     network = Net()
     require_network(network)

@@ -32,6 +32,7 @@ def test_planning_takes_a_share_of_the_time() -> None:
     assert make_limits(None, 600).planning == pytest.approx(90)
     assert make_limits(None, None).planning == PLANNING_SECONDS
     assert make_limits(None, "20s").planning == pytest.approx(8)
+    assert make_limits(None, "20s").training == pytest.approx(12)
     assert make_limits(None, "100s").planning == pytest.approx(30)
 
 

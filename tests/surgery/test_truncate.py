@@ -12,6 +12,7 @@ from pocketune.surgery import prune, truncate
 from pocketune.weights import create_network, save_network
 from pocketune.weights.describe import describe_network
 
+from ..networks import modern
 from .test_prune import small
 
 SEQUENTIAL = ["mobilenet_v2", "efficientnet_lite0", "efficientnet_b0", "resnet18", "mcunet_5fps"]
@@ -48,6 +49,13 @@ def test_a_transformer_ends_early_too() -> None:
     short = truncate(network, 4)
     assert len(anatomy(short).blocks) == 4
     assert short.eval()(torch.zeros(1, 3, 224, 224)).shape == (1, 3)
+
+
+def test_a_removed_convolution_takes_its_norm_with_it() -> None:
+    short = truncate(modern.vgg(), 1)
+    assert [block.name for block in anatomy(short).blocks] == ["1.0"]
+    assert {name.rpartition(".")[0] for name, _ in short[1].named_parameters()} == {"0", "1"}
+    assert short(torch.zeros(2, 3, 32, 32)).shape == (2, modern.CLASSES)
 
 
 def test_weights_of_the_whole_network_and_of_a_short_one(tmp_path) -> None:

@@ -7,6 +7,8 @@ command line. Options that several commands share, or that the library declares,
 from __future__ import annotations
 
 import inspect
+import os
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -89,6 +91,18 @@ class Command(click.Command):
             params=[_parameter(each) for each in self.fields.values()],
             help=inspect.getdoc(function),
         )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line; the error of a word too many tells of a path with a space."""
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            path = _unquoted(words) if type(error) is click.UsageError else None
+            if path is None:
+                raise
+            hint = f"Quote a path with a space: {shlex.quote(path)}"
+            raise click.UsageError(f"{error.message}. {hint}", ctx) from error
 
     def _call(self, **values: Any) -> None:
         try:
@@ -190,6 +204,16 @@ def given() -> dict[str, OptionField]:
         for name, each in getattr(context.command, "fields", {}).items()
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
+
+
+def _unquoted(words: list[str]) -> str | None:
+    """The path of something that exists, where some of these words are one name with spaces."""
+    for first, word in enumerate(words):
+        for end in range(first + 2, len(words) + 1):
+            path = " ".join(words[first:end])
+            if not word.startswith("-") and os.path.exists(path):  # noqa: PTH110 - raises nothing
+                return path
+    return None
 
 
 def _parameter(each: OptionField) -> click.Parameter:

@@ -124,13 +124,15 @@ def plan(
 
 
 def _training(plan: Plan, photos: str | Path, settings: TrainSettings) -> str:
-    """The command that trains the choice, in the time that planning has left."""
+    """The command that trains the choice, in the time that planning has left or should have."""
     from pocketune.device.train.settings import command_options
     from pocketune.kit.bundled import bundled_kit, list_kits
 
     kit = next((name for name in list_kits() if str(bundled_kit(name)) == plan.kit), plan.kit)
-    left = plan.seconds_left
-    time = [] if left is None else ["--time", f"{max(1, left):.0f}s"]
+    time = []
+    if (left := plan.seconds_left) is not None:
+        seconds = max(1, left, plan.asked.limits.training)
+        time = ["--time", f"{seconds:.0f}s"]
     options = command_options(plan.chosen.settings(settings))
     words = ["pocketune", "train", photos, "--kit", kit, *time, *options]
     return shlex.join(map(str, words))

@@ -83,7 +83,7 @@ def refuse_adapted(network: nn.Module) -> None:
 
 def blocks_and_entries(network: nn.Module, blocks: Iterable[Block]) -> frozenset[str]:
     """Names of the parameters of blocks, and of what leads to each from the block before."""
-    paths = [path for block in blocks for path in (block.name, *block.entry)]
+    paths = [path for block in blocks for path in (*block.modules, *block.entry)]
     return parameters_under(network, paths)
 
 
@@ -94,10 +94,12 @@ Names = tuple[str | None, ...]
 def split_at_first_trained(plan: Plan, body: Anatomy) -> tuple[list[Names], list[Names]]:
     """The layers of the stem and the blocks below the first trained one, and the others.
 
-    The gradient passes through the others. A block has its own name and those of its activations.
+    The gradient passes through the others. A block has the names of its modules and activations.
     """
     stem = [(layer.conv, layer.norm, layer.activation) for layer in body.stem]
-    blocks = [(block.name, *(layer.activation for layer in block.layers)) for block in body.blocks]
+    blocks = [
+        (*block.modules, *(layer.activation for layer in block.layers)) for block in body.blocks
+    ]
     parts: list[Names] = [*stem, *blocks]
     first = next((i for i, names in enumerate(parts) if _is_trained(plan, names)), len(parts))
     return parts[:first], parts[first:]

@@ -1,5 +1,7 @@
 """What has to be true of a module before it is adapted, compiled or accounted for."""
 
+from inspect import Parameter, signature
+
 import torch
 from torch import nn
 
@@ -13,8 +15,8 @@ _WRAPPERS = {
 """PyTorch's wrappers of networks, and their attribute that is the network."""
 
 
-def require_module(network: object) -> None:
-    """Check that an argument is a module, a network or a part of one.
+def require_module(network: object) -> nn.Module:
+    """The argument, which has to be a module, a network or a part of one.
 
     Raises:
         PocketuneError: It is not.
@@ -23,15 +25,16 @@ def require_module(network: object) -> None:
         raise PocketuneError(
             f"network={network!r} must be a PyTorch module, such as one of create_network"
         )
+    return network
 
 
 def require_network(network: object) -> None:
-    """Check that an argument is a network, not its name, its class, a script or a wrapper.
+    """Check that an argument is a network of images, not its name, a script or a wrapper.
 
     Raises:
         PocketuneError: It is not; the message says what to give.
     """
-    require_module(network)
+    module = require_module(network)
     if isinstance(network, torch.jit.ScriptModule):
         raise PocketuneError(
             "the network is a TorchScript module, whose code cannot be changed; give the module "
@@ -42,6 +45,19 @@ def require_network(network: object) -> None:
         raise PocketuneError(
             f"the network is wrapped in {kind.__name__}; give network.{_WRAPPERS[kind.__name__]}"
         )
+    if len(inputs := _required_inputs(module)) > 1:
+        raise PocketuneError(
+            f"{kind.__name__} needs {' and '.join(inputs)}, and a network is given images only; "
+            f"give {inputs[1]} a default in its forward method, or wrap it in a module that takes "
+            "one argument"
+        )
+
+
+def _required_inputs(network: nn.Module) -> list[str]:
+    """Names of the arguments of the forward method that have no default."""
+    several = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    arguments = signature(network.forward).parameters.values()
+    return [a.name for a in arguments if a.default is a.empty and a.kind not in several]
 
 
 def require_values(network: nn.Module, reader: str = "a kit") -> None:

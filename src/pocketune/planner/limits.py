@@ -38,6 +38,11 @@ class Limits:
             return PLANNING_SECONDS
         return max(PLANNING_SHARE * self.time, min(SHORT_SHARE * self.time, SHORT_SECONDS))
 
+    @property
+    def training(self) -> float:
+        """Seconds that planning should leave for training."""
+        return float("inf") if self.time is None else self.time - self.planning
+
     def check_process(self, process: int) -> None:
         """Refuse a budget that a process without any kit exceeds.
 

@@ -67,7 +67,7 @@ def keep_first_blocks(network: nn.Module, first_blocks: int) -> None:
             f"{type(network).__name__} has more than one linear layer behind its blocks; "
             "first_blocks is for networks whose classifier is one linear layer"
         )
-    removed = [path for block in body.blocks[count:] for path in (*block.entry, block.name)]
+    removed = [path for block in body.blocks[count:] for path in (*block.entry, *block.modules)]
     for layer in body.feature_fusion:
         removed += [path for path in (layer.conv, layer.norm, layer.activation) if path]
     for path in removed:

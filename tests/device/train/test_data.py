@@ -4,12 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
+from pocketune.device.train.photos import Photos
 from pocketune.device.train.record import RunRecord
+from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit.bundled import bundled_kit
 
-from ..softmax_engine import write_photos, write_softmax_kit
+from ..softmax_engine import CLASSES, write_photos, write_softmax_kit
 from .examples import Run
 
 
@@ -23,6 +26,28 @@ def test_test_photos_are_held_out(run: Run, tmp_path: Path) -> None:
     write_photos(tmp_path / "photos" / "test", each=3)
     photos = RunRecord.read(run(photos=tmp_path / "photos", epochs=1).run).photos
     assert (photos.training, photos.validation) == (24, 6)
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "told"),
+    [
+        ((2, 2, 2), (), None),
+        ((1, 2, 1), (), "classes  2 of 3 have one photo, so nothing tells how well they are"),
+        ((1, 3, 3), (1, 1, 1), None),
+        ((3, 3, 3), (1, 1, 0), "classes  1 of 3 has no photo to validate, so nothing tells how"),
+    ],
+)
+def test_classes_that_no_photo_tests(
+    train: tuple[int, ...], val: tuple[int, ...], told: str | None, tmp_path: Path
+) -> None:
+    for part, counts in (("train", train), ("val", val)):
+        for name, count in zip(CLASSES, counts, strict=False):
+            (tmp_path / "photos" / part / name).mkdir(parents=True)
+            for number in range(count):
+                Image.new("RGB", (8, 8)).save(tmp_path / f"photos/{part}/{name}/{number}.png")
+    kit = write_softmax_kit(tmp_path / "kit")
+    found = Photos.open(tmp_path / "photos", TrainSettings(), kit).describe_untested()
+    assert found == told if told is None else str(found).startswith(told)
 
 
 def test_unreadable_files_are_listed(run: Run, tmp_path: Path) -> None:

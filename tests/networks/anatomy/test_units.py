@@ -21,6 +21,7 @@ MAKERS: dict[str, Callable[[], nn.Module]] = {
     },
     "densenet": modern.densenet,
     "vgg": modern.vgg,
+    "plain": modern.plain,
 }
 BLOCKS = {  # names and kind
     "vit": (["blocks.0", "blocks.1", "blocks.2"], "attention"),
@@ -30,7 +31,8 @@ BLOCKS = {  # names and kind
     "repvgg": (["1.0", "1.1", "1.2"], "reparameterized"),
     "mixnet": (["1.0", "1.1", "1.2"], "mixed_inverted_residual"),
     "densenet": (["1.0.layer0", "1.0.layer1", "1.4.layer0", "1.4.layer1"], "other"),
-    "vgg": (["1.0", "1.4"], "other"),
+    "vgg": (["1.0", "1.4"], "convolution"),
+    "plain": (["1.0.0", "1.2.conv"], "convolution"),
 }
 
 
@@ -53,7 +55,7 @@ def test_every_parameter_is_somewhere(found: tuple[str, nn.Module, Anatomy]) -> 
     _, network, body = found
     layers = (*body.stem, *body.feature_fusion)
     stem_or_fusion = [path for layer in layers for path in (layer.conv, layer.norm) if path]
-    parts = [path for block in body.blocks for path in (block.name, *block.entry)]
+    parts = [path for block in body.blocks for path in (*block.modules, *block.entry)]
     parts += [*stem_or_fusion, *body.neck, *body.classifier]
     for name, _ in network.named_parameters():
         owners = [part for part in parts if name.startswith(f"{part}.")]
@@ -97,6 +99,17 @@ def test_the_features_of_a_block() -> None:
     mixer = modern.VisionTransformer(mixer=modern.TokenMixer)
     assert anatomy(mixer).blocks[0].features == ((17, 8), (17, 8))  # at 32 pixels
     assert anatomy(modern.densenet()).blocks[1].features is None  # it reads two maps
+
+
+def test_a_convolution_without_branches_has_the_norm_and_the_activation_behind_it() -> None:
+    """Wherever they are registered; the norm belongs to the block, and not to the next one."""
+    rows = {"vgg": ("1.4", "1.5", "1.6"), "plain": ("1.2.conv", "1.2.norm", "1.2.act")}
+    for name, (conv, norm, activation) in rows.items():
+        block = anatomy(MAKERS[name]()).blocks[1]
+        (layer,) = block.layers
+        assert (layer.conv, layer.norm, layer.activation) == (conv, norm, activation)
+        assert block.part(layer) == "project"
+        assert (block.modules, block.entry) == ((conv, norm), ())
 
 
 def test_roles_in_a_ghost_bottleneck() -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pocketune.data import (
     Loader,
     MaskOptions,
@@ -74,7 +76,7 @@ class Photos:
         Raises:
             PocketuneError: The photos cannot be used.
         """
-        path = Path(path).absolute()
+        path = Path(path)
         splits = _load(path, settings, kit, classes, after_mask)
         known = kit.manifest.classes
         if splits.classes != known and set(splits.classes) == set(known):
@@ -93,7 +95,8 @@ class Photos:
         validation = Loader(splits.val, size=size, batch=batch, train=False)
         order = random_stream(seed, Purpose.SAMPLE).permutation(len(splits.train))
         sample = Loader(splits.train.subset(order), size=size, batch=batch, train=False)
-        return cls(path, splits, training, validation if len(splits.val) else None, sample)
+        place = path.absolute()  # a run may be resumed in another folder
+        return cls(place, splits, training, validation if len(splits.val) else None, sample)
 
     @property
     def task(self) -> Task:
@@ -125,6 +128,27 @@ class Photos:
         return (
             f"photos  {len(self.classes)} {self.task.noun} ({', '.join([*names, *more])}), "
             f"{training:,} to train, {f'{validation:,}' if validation else 'none'} to validate"
+        )
+
+    def describe_untested(self) -> str | None:
+        """What to say of classes that no photo can test; None without any.
+
+        Without validation photos, the classifier is tested on each photo by what the others of its
+        class look like.
+        """
+        train, val = self.splits.train, self.splits.val
+        if self.task.strata(train.labels) is None:  # images have no single class
+            return None
+        if len(val):
+            untested, have = np.setdiff1d(train.groups, val.groups), "no photo to validate"
+        else:
+            untested, have = np.flatnonzero(np.bincount(train.groups) == 1), "one photo"
+        if not len(untested):
+            return None
+        words = ("has", "it is") if len(untested) == 1 else ("have", "they are")
+        return (
+            f"classes  {len(untested):,} of {len(self.classes):,} {words[0]} {have}, so nothing "
+            f"tells how well {words[1]} recognized"
         )
 
     def fingerprint(self) -> str:

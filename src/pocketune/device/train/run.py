@@ -171,7 +171,13 @@ def train(
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
         run = Run(copy, settings, found, identity, memory.total, began, began + seconds)
         shown.note(found.describe())
-        for told in (describe_copies(found.splits) if most is None else None, note):
+        whole_set = most is None
+        notes = (
+            found.describe_untested() if whole_set else None,
+            describe_copies(found.splits) if whole_set else None,
+            note,
+        )
+        for told in notes:
             if told:
                 shown.note(told)
         with feature_cache(run, shown.note) as cache:

@@ -139,7 +139,9 @@ def _anatomy_of(network: nn.Module, seen: Run) -> Anatomy:
     classifier = output_layers(network, seen)
     if not classifier:
         raise PocketuneError(f"{type(network).__name__} has no classifier after its last block")
-    inside = tuple(f"{path}." for path in (*units, *classifier))
+    read = [read_unit(path, modules, seen) for path in units]
+    owned = [path for block in read for path in block.modules]
+    inside = tuple(f"{path}." for path in (*owned, *classifier))
     rest = [path for path in seen.calls if path in modules and not f"{path}.".startswith(inside)]
     starts = [seen.calls[path].order for path in units]
     between = [
@@ -148,8 +150,8 @@ def _anatomy_of(network: nn.Module, seen: Run) -> Anatomy:
     ]
     stem, *entries, behind = between
     blocks = [
-        replace(read_unit(path, modules[path], seen), entry=_with_parameters(modules, entry))
-        for path, entry in zip(units, [[], *entries], strict=True)
+        replace(block, entry=_with_parameters(modules, entry))
+        for block, entry in zip(read, [[], *entries], strict=True)
     ]
     after = follow_layers("feature_fusion", {path: modules[path] for path in behind}, seen)
     fusion = tuple(layer for layer in after if layer.norm is not None)

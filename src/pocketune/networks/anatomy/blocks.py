@@ -85,7 +85,8 @@ class Block:
         name: Path of the block's module.
         kind: One of `ROWS`, in which convolutions run one after the other; or `ghost`,
             `mixed_inverted_residual`, `reparameterized`, `convnext`, `attention` (of a
-            transformer: attention and MLP), `mlp` or `other`.
+            transformer: attention and MLP), `mlp`, `convolution` (one with the norm and the
+            activation behind it, which are not inside its module) or `other`.
         layers: Its convolutions, in the order in which they run; `downsample`, in the shortcut,
             comes last. Those in squeeze-excite are left out.
         squeeze_excite: Path of the squeeze-excite module, if there is one.
@@ -102,6 +103,12 @@ class Block:
     residual: bool
     features: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     entry: tuple[str, ...] = ()
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Paths of the block's module and of the norms of its layers that stand outside of it."""
+        norms = (layer.norm for layer in self.layers if layer.norm)
+        return (self.name, *(norm for norm in norms if not norm.startswith(f"{self.name}.")))
 
     def layer(self, role: str) -> Layer | None:
         """The layer of that role, or None."""

@@ -26,13 +26,29 @@ from pocketune.networks.anatomy.modules import (
 from pocketune.networks.anatomy.trunk import Call, Run
 
 
-def read_unit(path: str, module: nn.Module, seen: Run) -> Block:
+def read_unit(path: str, modules: dict[str, nn.Module], seen: Run) -> Block:
     """The unit at a path as a block.
 
     Its convolutions are `expand`, `depthwise` or `project`: the last dense ones and all behind them
     project. Convolutions that read the same tensor, or parts of one, have the same role.
+
+    Args:
+        path: Of the unit.
+        modules: Those of the network, by their paths.
+        seen: A run of the network.
     """
-    return replace(_read(path, module, seen), features=_features(seen.calls.get(path)))
+    module = modules[path]
+    block = (
+        _read_layer(path, modules, seen) if is_convolution(module) else _read(path, module, seen)
+    )
+    return replace(block, features=_features(seen.calls.get(path)))
+
+
+def _read_layer(path: str, modules: dict[str, nn.Module], seen: Run) -> Block:
+    """A convolution as a block, with its norm and its activation, which are elsewhere."""
+    running = {name: part for name, part in modules.items() if name in seen.calls}
+    layers = follow_layers("project", {path: modules[path]}, seen, running)
+    return Block(path, "convolution", tuple(layers), None, residual=False)
 
 
 def _read(path: str, module: nn.Module, seen: Run) -> Block:

@@ -6,7 +6,7 @@ other branches, and is a unit. A squeeze-excite module is not. The outermost of 
 the units, together with others of the same class, which may lack the shortcut where a stage begins,
 and with modules between them that hold at least two layers with weights. Where a repeated module is
 a row of units by their own names, it is the unit. A network without branches has its convolutions
-as units.
+as units, with the norms and activations that follow them.
 """
 
 from collections import Counter
