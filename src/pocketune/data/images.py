@@ -55,6 +55,7 @@ _HEIF = b"heic", b"heix", b"hevc", b"mif1", b"msf1"
 
 PNG_CHANNELS = {"L": 1, "P": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 _YCBCR, _CONVERTED_BITS = 6, 32  # the library converts it to red, green, blue and alpha
+_TILE_BYTES = 325  # the tag of their numbers
 T = TypeVar("T")
 EXIF_ORIENTATION = 0x0112
 UPRIGHT = {
@@ -299,7 +300,10 @@ def _file_bytes(image: Image.Image) -> int:
     size = _at_rest(file, lambda opened: opened.seek(0, os.SEEK_END))
     if not isinstance(image, TiffImagePlugin.TiffImageFile):
         return size
-    size = 0 if image.info.get("compression") == "raw" else size + _strip_bytes(image)
+    if image.info.get("compression") == "raw":
+        size = 0
+    else:
+        size = min(size, _read_bytes(image, file) or size) + _strip_bytes(image)
     is_turned = image.tag_v2.get(EXIF_ORIENTATION, 1) in UPRIGHT  # by Pillow, as a whole
     return max(size, is_turned * image.width * image.height * pixel_bytes(image.mode))
 
@@ -312,6 +316,22 @@ def _metadata_bytes(image: Image.Image) -> int:
     if image.format == "TIFF":
         return _at_rest(file, tag_bytes)
     return sum(len(value) for value in image.info.values() if isinstance(value, bytes))
+
+
+def _read_bytes(image: TiffImagePlugin.TiffImageFile, file: IO[bytes]) -> int:
+    """Bytes of the strips or tiles of a TIFF's first page; 0 if more of its file is read.
+
+    They are read from a file of the system. One in an archive is in memory with all of its pages.
+    """
+    try:
+        file.fileno()
+    except (AttributeError, OSError):
+        return 0
+    if image.info.get("compression") == "tiff_jpeg":  # its tables are elsewhere
+        return 0
+    tags = image.tag_v2
+    counts = tags.get(TiffImagePlugin.STRIPBYTECOUNTS) or tags.get(_TILE_BYTES)
+    return sum(counts) if isinstance(counts, tuple) else 0
 
 
 def _strip_bytes(image: TiffImagePlugin.TiffImageFile) -> int:
