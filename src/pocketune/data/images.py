@@ -30,6 +30,7 @@ from PIL import (
 from pocketune.data.avif import avif_planes
 from pocketune.data.decoding import MAX_WORKING_BYTES, READ_WHOLE, check_size, pixel_bytes
 from pocketune.data.headers import Header
+from pocketune.data.heif import heif_planes
 from pocketune.data.metadata import without_metadata
 from pocketune.data.netpbm import use_own_decoder
 from pocketune.data.segments import has_divided_scans, tag_bytes
@@ -263,6 +264,8 @@ def header_of(image: Image.Image) -> Header:
     planes = 0.0
     if kind == "AVIF":
         planes = avif_planes(_content(image), image.size, alpha="A" in image.mode)
+    elif kind == "HEIF":
+        planes = heif_planes(_content(image))
     return Header(
         kind,
         image.mode,
