@@ -106,6 +106,21 @@ def test_a_compressed_tiff_counts_a_strip(encoded, compression, mode, rows, stri
         assert header_of(opened).file_bytes == 0
 
 
+@pytest.mark.parametrize("compression", ["tiff_lzw", "jpeg"])
+def test_a_tiff_counts_the_strips_of_its_first_page(encoded, compression, tmp_path) -> None:
+    """In a file of its own; in an archive, all pages are in memory."""
+    page, rest = Image.new("RGB", (300, 200)), [image("RGB").resize((900, 600))] * 3
+    options = {"compression": compression, "strip_size": 8 * 300 * 3}
+    one = encoded(page, "TIFF", **options)
+    data = encoded(page, "TIFF", **options, save_all=True, append_images=rest)
+    (tmp_path / "pages.tiff").write_bytes(data)
+    strip = 8 * 300 * 3
+    with (tmp_path / "pages.tiff").open("rb") as file, open_image(file) as opened:
+        assert header_of(opened).file_bytes < len(one) + strip
+    with open_image(io.BytesIO(data)) as opened:
+        assert header_of(opened).file_bytes == len(data) + strip
+
+
 def test_a_tiff_that_is_turned_counts_its_copy(encoded) -> None:
     exif = Image.Exif()
     exif[EXIF_ORIENTATION] = 6

@@ -45,7 +45,7 @@ class Header(NamedTuple):
         streamed: Whether it is a PNG whose rows can be decoded one by one.
         file_bytes: Size of a file that is read as a whole, with a decompressed strip of a TIFF, or
             of the copy of a TIFF that is turned; 0 for others.
-        planes: For each pixel, bytes of the decoded planes of an AVIF; 0 for others.
+        planes: For each pixel, bytes of the decoded planes of an AVIF or HEIC; 0 for others.
         metadata: Bytes of profiles, notes and the like that are held while the file is open.
     """
 

@@ -30,6 +30,7 @@ from PIL import (
 from pocketune.data.avif import avif_planes
 from pocketune.data.decoding import MAX_WORKING_BYTES, READ_WHOLE, check_size, pixel_bytes
 from pocketune.data.headers import Header
+from pocketune.data.heif import heif_planes
 from pocketune.data.metadata import without_metadata
 from pocketune.data.netpbm import use_own_decoder
 from pocketune.data.segments import has_divided_scans, tag_bytes
@@ -55,6 +56,7 @@ _HEIF = b"heic", b"heix", b"hevc", b"mif1", b"msf1"
 
 PNG_CHANNELS = {"L": 1, "P": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 _YCBCR, _CONVERTED_BITS = 6, 32  # the library converts it to red, green, blue and alpha
+_TILE_BYTES = 325  # the tag of their numbers
 T = TypeVar("T")
 EXIF_ORIENTATION = 0x0112
 UPRIGHT = {
@@ -262,6 +264,8 @@ def header_of(image: Image.Image) -> Header:
     planes = 0.0
     if kind == "AVIF":
         planes = avif_planes(_content(image), image.size, alpha="A" in image.mode)
+    elif kind == "HEIF":
+        planes = heif_planes(_content(image))
     return Header(
         kind,
         image.mode,
@@ -299,7 +303,10 @@ def _file_bytes(image: Image.Image) -> int:
     size = _at_rest(file, lambda opened: opened.seek(0, os.SEEK_END))
     if not isinstance(image, TiffImagePlugin.TiffImageFile):
         return size
-    size = 0 if image.info.get("compression") == "raw" else size + _strip_bytes(image)
+    if image.info.get("compression") == "raw":
+        size = 0
+    else:
+        size = min(size, _read_bytes(image, file) or size) + _strip_bytes(image)
     is_turned = image.tag_v2.get(EXIF_ORIENTATION, 1) in UPRIGHT  # by Pillow, as a whole
     return max(size, is_turned * image.width * image.height * pixel_bytes(image.mode))
 
@@ -312,6 +319,22 @@ def _metadata_bytes(image: Image.Image) -> int:
     if image.format == "TIFF":
         return _at_rest(file, tag_bytes)
     return sum(len(value) for value in image.info.values() if isinstance(value, bytes))
+
+
+def _read_bytes(image: TiffImagePlugin.TiffImageFile, file: IO[bytes]) -> int:
+    """Bytes of the strips or tiles of a TIFF's first page; 0 if more of its file is read.
+
+    They are read from a file of the system. One in an archive is in memory with all of its pages.
+    """
+    try:
+        file.fileno()
+    except (AttributeError, OSError):
+        return 0
+    if image.info.get("compression") == "tiff_jpeg":  # its tables are elsewhere
+        return 0
+    tags = image.tag_v2
+    counts = tags.get(TiffImagePlugin.STRIPBYTECOUNTS) or tags.get(_TILE_BYTES)
+    return sum(counts) if isinstance(counts, tuple) else 0
 
 
 def _strip_bytes(image: TiffImagePlugin.TiffImageFile) -> int:
