@@ -85,13 +85,13 @@ def test_a_kit_that_is_not_there_is_named():
 
 def test_a_training_is_a_process_of_its_own(digits, tmp_path):
     for number, file in enumerate(sorted(digits.glob("*/*"))):
-        if number % 4 == 0:  # the kit takes its time for each photo
+        if number % 8 == 0:  # the kit takes its time for each photo
             copy = tmp_path / file.relative_to(digits.parent)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
     outcome = compare.train(compare.CONTENDERS[0], tmp_path / digits.name, tmp_path / "run")
     assert outcome.parameters == 192 * 10 + 10
-    assert 0.9 < outcome.accuracy <= 1
+    assert 0.8 < outcome.accuracy <= 1
     assert outcome.memory > 10_000_000
 
 

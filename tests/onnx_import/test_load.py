@@ -21,6 +21,7 @@ from pocketune.weights import create_network
 from pocketune.weights.batch_norm import is_folded
 
 from ..networks.names import EVERY_METHOD
+from ..networks.shallow import shallow
 from ..networks.tiny import tiny
 from .files import CLASSES, HEAD, SIZE, drawn, exported, folded, head, written
 
@@ -34,7 +35,7 @@ def images(count: int = 3) -> torch.Tensor:
 def network(name: str = "mobilenet_v2") -> nn.Module:
     torch.manual_seed(0)
     width = {} if name == "mcunet_5fps" else {"width": 0.1}
-    return drawn(create_network(name, classes=CLASSES, **width)).eval()
+    return drawn(shallow(create_network(name, classes=CLASSES, **width))).eval()
 
 
 def shape(block: Block) -> tuple[object, ...]:
@@ -66,7 +67,7 @@ def test_files_of_any_opset_and_batch(opset: int, batch: str | None, tmp_path: P
     file = exported(original, tmp_path / "net.onnx", opset=opset, batch=batch)
     loaded = load_onnx(file, size=SIZE).eval()
     assert_close(loaded(images()), original(images()))
-    assert sum(isinstance(m, nn.Hardswish) for m in loaded.modules()) > 5
+    assert sum(isinstance(m, nn.Hardswish) for m in loaded.modules()) > 3
 
 
 @pytest.mark.parametrize("opset", [21, 22, 23])
@@ -114,7 +115,8 @@ def test_folded_norms_are_norms_again(tmp_path: Path) -> None:
     loaded = load_onnx(file, size=SIZE).eval()
     assert_close(loaded(images()), original(images()))
     norms = [module for module in loaded.modules() if isinstance(module, nn.BatchNorm2d)]
-    assert len(norms) == 52 and all(map(is_folded, norms))
+    assert len(norms) == sum(isinstance(m, nn.BatchNorm2d) for m in original.modules())
+    assert all(map(is_folded, norms))
     here, there = anatomy(loaded), anatomy(original)
     assert [shape(block) for block in here.blocks] == [shape(block) for block in there.blocks]
 
@@ -122,9 +124,8 @@ def test_folded_norms_are_norms_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", [MobileTL(blocks=2), TinyTL(lite_residual=False)], ids=str)
 def test_a_kit_of_a_loaded_network(method: Method, tmp_path: Path) -> None:
     """`compile` compares the kit with PyTorch."""
-    file = exported(network(), tmp_path / "net.onnx", size=64)
-    loaded = load_onnx(file, size=64, classes=3)
-    assert compile(adapt(loaded, method), tmp_path / "kit", batch=4, size=64).manifest
+    loaded = load_onnx(exported(network(), tmp_path / "net.onnx"), size=SIZE, classes=3)
+    assert compile(adapt(loaded, method), tmp_path / "kit", batch=2, size=SIZE).manifest
 
 
 def test_classes_and_normalization(tmp_path: Path) -> None:

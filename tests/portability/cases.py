@@ -31,7 +31,7 @@ from ..networks.small import small_mobilenet
 
 Arrays = Mapping[str, NDArray[Any]]
 
-BATCH, SIZE, CLASSES = 2, 32, 3
+BATCH, SIZE, CLASSES = 2, 16, 3
 NAMES = [*list_methods(), "attributes", "segmentation", "8-bit"]
 """Every method, every task, and a frozen part that computes with integers."""
 

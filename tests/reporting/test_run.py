@@ -28,6 +28,14 @@ def page(run: Path):
     return run_page(run, None)
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Charts with their words and numbers alone: drawing them takes most of a page's time."""
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig", lambda _, stream, **__: stream.write("<svg></svg>")
+    )
+
+
 def section(page, title):
     return next(each for each in page.sections if each.title == title)
 
@@ -49,6 +57,7 @@ def test_the_summary_says_what_was_trained_on_what_and_how_good_it_is(page, run)
     assert tiles["training photos"].value == str(3 * (EACH - 2))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_it_says_what_it_draws(run, monkeypatch):
     told = []
 
@@ -63,6 +72,7 @@ def test_it_says_what_it_draws(run, monkeypatch):
     assert shares == sorted(shares) and shares[0] >= 0 and shares[-1] < 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_without_steps_and_validation_photos_shows_its_estimate(run, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
@@ -82,6 +92,7 @@ def test_a_run_without_steps_and_validation_photos_shows_its_estimate(run, tmp_p
     assert steps.detail == f"batch {record.batch}"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_steps_nothing_has_changed(run, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
@@ -90,6 +101,7 @@ def test_without_steps_nothing_has_changed(run, tmp_path):
     assert "Before training" not in page.summary[1] and not page.tiles[0].detail
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_classifier_that_was_computed_again_is_named(run, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(run, folder)
@@ -157,6 +169,7 @@ def test_the_command_repeats_the_run(page):
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_of_a_browser_is_not_said_to_be_repeated(run, tmp_path):
     folder = shutil.copytree(run, tmp_path / "run")
     record = RunRecord.read(folder)
@@ -168,6 +181,7 @@ def test_a_run_of_a_browser_is_not_said_to_be_repeated(run, tmp_path):
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_its_photos_the_report_says_what_it_leaves_out(run, tmp_path):
     alone = tmp_path / "run"
     shutil.copytree(run, alone)
@@ -196,6 +210,7 @@ def test_other_photos_than_the_run_s_are_refused(run, tmp_path):
         run_page(run, other)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_without_its_checkpoint_shows_photos_that_are_divided_as_in_the_run(run, tmp_path):
     alone, photos = tmp_path / "run", tmp_path / "photos"
     shutil.copytree(run, alone, ignore=shutil.ignore_patterns(LAST))
@@ -212,11 +227,13 @@ def test_a_run_without_its_checkpoint_shows_photos_that_are_divided_as_in_the_ru
     assert 0 < len(mistakes.photos) <= 6
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_the_author_half_the_step_is_left_out_with_a_sentence(run, device_half_alone):
     memory = section(run_page(run, None), "Memory")
     assert "left out" in memory.text[0] and len(memory.charts) == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_large_photos_count_as_photos_and_not_as_python(run, monkeypatch):
     before = dict(chart(run_page(run, None), "Memory by purpose").table.rows)
     splits = run_photos(Model.open(run))

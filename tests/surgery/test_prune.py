@@ -152,7 +152,7 @@ def test_most_active_channels_stay() -> None:
     )
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(ratio=st.floats(0, 1, exclude_max=True))
 def test_any_ratio_leaves_a_network_that_anatomy_understands(ratio: float) -> None:
     network = create_network("mcunet_5fps", classes=2)

@@ -90,7 +90,7 @@ def test_a_pyramid_of_pooled_maps_joins_its_input(rows_max_pixels: int) -> None:
     check_function(step, [x, w, g], (), rows_max_pixels)
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(
     old=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     new=st.tuples(st.integers(1, 14), st.integers(1, 14)),

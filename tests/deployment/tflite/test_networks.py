@@ -16,10 +16,12 @@ from pocketune.deployment.tflite.export import run_tflite
 from pocketune.deployment.tflite.prepare import prepared_model
 from pocketune.device import export
 from pocketune.methods import Method
+from pocketune.networks.registry import is_dense
 
+from ...networks.shallow import shallow
 from .graphs import quantized, run_onnx, translated
 
-SIZE = 64
+SIZE = 32
 CLASSES = 5
 NETWORKS = {
     "mobilenet_v2": 0.35,
@@ -42,6 +44,8 @@ INTEGERS = {
 def exported(folder: Path, name: str, method: Method | None = None) -> onnx.ModelProto:
     torch.manual_seed(0)
     network = create_network(name, width=NETWORKS[name], classes=CLASSES)
+    if not is_dense(name):
+        network = shallow(network)
     network = adapt(network, method or LastLayer())
     kit = compile(network, folder / "kit", batch=2, size=SIZE)
     return onnx.load(export(kit.path, folder / "model.onnx"))
