@@ -110,7 +110,7 @@ def test_too_little_time_for_anything_still_gives_a_model(process, photos, tmp_p
 
 
 def test_a_limit_of_time_shortens_a_run_of_a_kit(process, photos, kit, tmp_path):
-    done = process("train", photos, "--kit", kit, "--time", "2s", "--epochs", 10_000, "--out", "a")
+    done = process("train", photos, "--kit", kit, "--time", "4s", "--epochs", 10_000, "--out", "a")
     assert done.returncode == 0, done.stderr
     record = RunRecord.read(tmp_path / "a")
     assert record.reason == "time"
