@@ -139,15 +139,17 @@ class Photos:
         train, val = self.splits.train, self.splits.val
         if self.task.strata(train.labels) is None:  # images have no single class
             return None
+        counts = np.bincount(train.groups)  # numpy's functions of sets would import masked arrays
         if len(val):
-            untested, have = np.setdiff1d(train.groups, val.groups), "no photo to validate"
+            validated = np.bincount(val.groups, minlength=len(counts))[: len(counts)]
+            untested, have = ((counts > 0) & (validated == 0)).sum(), "no photo to validate"
         else:
-            untested, have = np.flatnonzero(np.bincount(train.groups) == 1), "one photo"
-        if not len(untested):
+            untested, have = (counts == 1).sum(), "one photo"
+        if not untested:
             return None
-        words = ("has", "it is") if len(untested) == 1 else ("have", "they are")
+        words = ("has", "it is") if untested == 1 else ("have", "they are")
         return (
-            f"classes  {len(untested):,} of {len(self.classes):,} {words[0]} {have}, so nothing "
+            f"classes  {untested:,} of {len(self.classes):,} {words[0]} {have}, so nothing "
             f"tells how well {words[1]} recognized"
         )
 
