@@ -117,6 +117,15 @@ def test_a_path_with_a_space_has_to_be_quoted(
     assert ("Quote a path with a space: 'my box'" in output) == hints
 
 
+def test_the_many_words_of_a_pattern_are_not_all_joined(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[str]()
+    monkeypatch.setattr("pocketune.cli.command.os.path.exists", asked.append)
+    assert "unexpected extra arguments" in call(f"pack {' '.join(map(str, range(500)))}").output
+    assert 500 < len(asked) < 10 * 500
+
+
 def test_several_files_are_a_list(call: Call) -> None:
     assert call("send a --weight 1.5 b").exit_code == 0
     assert got == [Weight(weight=1.5, files=["a", "b"])]

@@ -206,10 +206,17 @@ def given() -> dict[str, OptionField]:
     }
 
 
+_LONGEST_NAME = 8
+"""Most words of a path that was not quoted."""
+
+
 def _unquoted(words: list[str]) -> str | None:
-    """The path of something that exists, where some of these words are one name with spaces."""
+    """The path of something that exists, where some of these words are one name with spaces.
+
+    A shell makes thousands of words of `*.jpg`, so that only a few together are tried.
+    """
     for first, word in enumerate(words):
-        for end in range(first + 2, len(words) + 1):
+        for end in range(first + 2, min(first + _LONGEST_NAME, len(words)) + 1):
             path = " ".join(words[first:end])
             if not word.startswith("-") and os.path.exists(path):  # noqa: PTH110 - raises nothing
                 return path
