@@ -141,8 +141,9 @@ def _load(photos: Path, settings: TrainSettings, size: int | None = None) -> Spl
 def _asked(photos: Path, splits: Splits, settings: TrainSettings, limits: Limits) -> Asked:
     if not len(splits.val):
         raise PocketuneError(
-            "a plan compares candidates on validation photos, and there are none: set "
-            "val_fraction above 0, or name a kit"
+            "a plan compares candidates on validation photos, and there are none: "
+            + ("set val_fraction above 0" if settings.val_fraction == 0 else "add photos")
+            + ", or name a kit"
         )
     return Asked(
         version=pocketune.__version__,

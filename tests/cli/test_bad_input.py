@@ -50,10 +50,6 @@ PHOTOS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda p: [shutil.rmtree(p / c) for c in CLASSES[1:]],
         "has training images of one class only, 'blue'; add at least one other class",
     ),
-    "a class with a single image": (
-        lambda p: [(p / "red" / f"{i}.png").unlink() for i in range(1, 10)],
-        "the class 'red' has a single readable image, red/0.png",
-    ),
     "a class without an image": (
         lambda p: [file.write_text("no") for file in (p / "red").iterdir()],
         "the class 'red' in",
@@ -88,6 +84,16 @@ def test_too_few_photos_to_hold_any_back_give_a_classifier(run: Run, tmp_path: P
     assert "\nno steps, cross-validated accuracy " in result.stdout
     again = run("train", photos, "--kit", "runs/photos")
     assert "\nno steps, on the training photos accuracy " in again.stdout
+
+
+def test_a_single_image_of_a_class_is_for_training(run: Run, tmp_path: Path) -> None:
+    photos = write_photos(tmp_path / "photos")
+    for i in range(1, 10):
+        (photos / "red" / f"{i}.png").unlink()
+    kit = write_kit(tmp_path / "kit")
+    result = run("train", photos, "--kit", kit, "--val-fraction", 0.2, "--epochs", 1)
+    assert result.exit_code == 0, result.output
+    assert "classes  1 of 3 has no photo to validate" in result.stdout
 
 
 def test_photos_that_may_not_be_read(

@@ -125,7 +125,7 @@ def test_a_limit_of_time_shortens_a_run_of_a_kit(process, photos, kit, tmp_path)
         (("--budget", "1MB"), "the budget of 1.0 MB is smaller than the"),
         (("--budget", "55MB"), "nothing fits the budget of 55 MB; the smallest that something"),
         (("--time", "soon"), "'soon' is not a time above 0"),
-        (("--val-fraction", 0), "a plan compares candidates on validation photos"),
+        (("--val-fraction", 0), "there are none: set --val-fraction above 0, or name a kit"),
         (("--kits", "none"), "the folder of kits none cannot be read"),
     ],
 )
@@ -140,6 +140,12 @@ def test_limits_that_leave_nothing_to_choose(run, photos, options, message, monk
         assert message in done.stderr + capfd.readouterr().err
         if "is smaller than" in message:  # nothing was tried
             assert not list(Path().glob("**/*.plan"))
+
+
+def test_one_photo_of_each_class_leaves_none_to_compare_on(run, tmp_path):
+    done = run("plan", write_photos(tmp_path / "photos", each=1), "--budget", "1GB")
+    assert done.exit_code == 1, done.output
+    assert "there are none: add photos, or name a kit" in done.stderr
 
 
 def test_a_plan_leaves_test_photos_alone(run, bundled, photos, kits, tmp_path):

@@ -337,14 +337,6 @@ class TestLabels:
             Classification(numbered(1000)).encode(["cat"], (), "photos", complete=False)
         assert len(str(error.value)) < 400
 
-    @pytest.mark.parametrize("labels", [[], [0, 0], [0, 0, 1, 1]])
-    def test_classes_of_two_or_of_none_can_be_divided(self, labels: list[int]) -> None:
-        TWO.check_division(np.array(labels, np.int64), tuple(map(str, labels)))
-
-    def test_a_class_of_one_cannot_be_divided_and_its_image_is_named(self) -> None:
-        with pytest.raises(PocketuneError, match=r"class 'b' has a single .* image, 1\.png"):
-            TWO.check_division(np.array([0, 1, 0]), ("0.png", "1.png", "2.png"))
-
     def test_what_validates_has_to_train(self) -> None:
         TWO.check_training(np.array([0, 1]), np.array([1]), "photos")
         TWO.check_training(np.array([0, 1]), np.array([], np.int64), "photos")

@@ -155,7 +155,6 @@ def _divide(
     dataset: ImageDataset, examples: Examples, val_fraction: float | None, seed: int
 ) -> tuple[ImageDataset, ImageDataset]:
     """The division that the user made, or else that of `stratify` over the task's groups."""
-    task = dataset.labeled
     parts = enumerate(examples.parts.values)
     validation = [number for number, part in parts if part not in (None, TRAIN)]
     validates = np.isin(examples.parts.numbers, validation)
@@ -163,8 +162,6 @@ def _divide(
         train, val = np.flatnonzero(~validates), np.flatnonzero(validates)
     else:
         train, val = stratify(dataset.groups, val_fraction=val_fraction, seed=seed)
-        if val_fraction is not None and len(train) and len(val):
-            task.check_division(dataset.labels, dataset.names)
     return dataset.subset(train), dataset.subset(val)
 
 

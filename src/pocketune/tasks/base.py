@@ -225,13 +225,6 @@ class Task(ABC):
         """The group (N,) of each image if groups are to be divided alike; else None."""
         return None
 
-    def check_division(self, labels: Labels, names: Sequence[str]) -> None:  # noqa: B027
-        """Check that a random division leaves enough images for training and for validation.
-
-        Raises:
-            PocketuneError: It does not.
-        """
-
     def check_training(self, training: Labels, validation: Labels, where: str) -> None:  # noqa: B027
         """Check that something can be learned from the labels.
 

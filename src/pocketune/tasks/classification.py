@@ -109,16 +109,6 @@ class Classification(Task):
         """See `Task`; the groups are the classes."""
         return labels
 
-    def check_division(self, labels: Labels, names: Sequence[str]) -> None:
-        """See `Task`; each class needs an image for training and one for validation."""
-        for position, count in enumerate(np.bincount(labels, minlength=len(self.classes))):
-            if count == 1:
-                name = names[int(np.flatnonzero(labels == position)[0])]
-                raise PocketuneError(
-                    f"the class {shown(self.classes[position])!r} has a single readable image, "
-                    f"{shown(name)}, but one has to train and another to validate; add a second one"
-                )
-
     def check_training(self, training: Labels, validation: Labels, where: str) -> None:
         """See `Task`; needs two training classes, and all classes of the validation."""
         trained = set(training.tolist())
