@@ -92,6 +92,11 @@ def test_every_page_is_linked(page: Path) -> None:
     assert page.resolve() in links
 
 
+def test_the_list_of_pages_is_complete() -> None:
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs/README.md").read_text("utf-8"))
+    assert sorted(listed) == sorted(p.name for p in PAGES[1:] if p.name != "README.md")
+
+
 def test_all_fields_of_a_manifest_are_listed() -> None:
     page = (ROOT / "docs/kit.md").read_text("utf-8")
     (section,) = re.findall(r"^## The manifest\n(.*?)^## ", page, re.S | re.M)
