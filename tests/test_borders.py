@@ -17,7 +17,7 @@ SOURCE = Path(pocketune.__file__).parent
 # Folders and single modules by floor; each may import from the floors below its own.
 FLOORS = (
     {"arrays", "child", "errors", "heap", "lazy", "pareto", "signals"},
-    {"command", "files", "options", "schema", "torch_private"},
+    {"command", "extensions", "files", "options", "schema", "torch_private"},
     {"job", "tasks", "layers"},
     {"data", "filtering"},
     {"kit"},
@@ -39,6 +39,7 @@ FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 DEVICE_HALF = {
     "arrays",
     "errors",
+    "extensions",
     "heap",
     "job",
     "lazy",

@@ -81,9 +81,9 @@ class BuildOptions:
 
 
 def _tasks() -> list[str]:
-    from pocketune.tasks import TASKS
+    from pocketune.tasks import list_tasks
 
-    return [*TASKS]
+    return list_tasks()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any, TypeVar, get_type_hints
 
 from pocketune.errors import PocketuneError, whole_number
+from pocketune.extensions import import_extension, import_extensions
 from pocketune.methods.method import Method, Sum
 
 _methods: dict[str, type[Method]] = {}
@@ -50,6 +51,7 @@ def _place(method: type[Method]) -> tuple[str, str]:
 
 def list_methods() -> list[str]:
     """Names for `create_method`, in the order of registration."""
+    import_extensions("methods")
     return list(_methods)
 
 
@@ -175,5 +177,8 @@ def method_from_dict(values: Mapping[str, Any]) -> Method:
 
 def _method_class(name: str) -> type[Method]:
     if name not in _methods:
-        raise PocketuneError(f"there is no method {name!r}; choose from {', '.join(_methods)}")
+        import_extension("methods", name)
+    if name not in _methods:
+        known = ", ".join(list_methods())
+        raise PocketuneError(f"there is no method {name!r}; choose from {known}")
     return _methods[name]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from torch import nn
 
 from pocketune.errors import PocketuneError
+from pocketune.extensions import import_extension, import_extensions
 from pocketune.networks.config import NetworkConfig
 
 Builder = Callable[[NetworkConfig], nn.Module]
@@ -86,6 +87,7 @@ def list_networks(pattern: str = "*", *, dense: bool | None = None) -> list[str]
         dense: True for networks that classify pixels (segmentation), False for those that classify
             images, None for both.
     """
+    import_extensions("networks")
     names = sorted(fnmatch.filter(_networks, pattern))
     return [name for name in names if dense in (None, is_dense(name))]
 
@@ -97,7 +99,8 @@ def list_backbones() -> list[str]:
 
 def is_dense(name: str) -> bool:
     """Whether the network of this name classifies pixels; False for unknown names."""
-    return name in _networks and _networks[name].dense is not None
+    entry = _find(name)
+    return entry is not None and entry.dense is not None
 
 
 def published_classes(name: str) -> int:
@@ -113,7 +116,7 @@ def with_published_options(config: NetworkConfig) -> NetworkConfig:
     """
     _require_known(config.name)
     searched = config.backbone or config.name
-    entry = _networks.get(searched)
+    entry = _find(searched)
     if config.subnet is not None and not (entry and entry.has_subnets):
         known = ", ".join(name for name in list_networks() if _networks[name].has_subnets)
         raise PocketuneError(
@@ -150,7 +153,8 @@ def with_published_options(config: NetworkConfig) -> NetworkConfig:
 
 def large_side_kernels(name: str) -> frozenset[str]:
     """The `large_side_kernels` that a network was registered with; empty for unknown names."""
-    return _networks[name].large_side_kernels if name in _networks else frozenset()
+    entry = _find(name)
+    return frozenset() if entry is None else entry.large_side_kernels
 
 
 def make_network(config: NetworkConfig) -> nn.Module:
@@ -165,7 +169,13 @@ def make_network(config: NetworkConfig) -> nn.Module:
     return _networks[config.name].builder(complete)
 
 
-def _require_known(name: str) -> None:
+def _find(name: str) -> _Entry | None:
     if name not in _networks:
+        import_extension("networks", name)
+    return _networks.get(name)
+
+
+def _require_known(name: str) -> None:
+    if _find(name) is None:
         known = ", ".join(list_networks())
         raise PocketuneError(f"there is no network {name!r}; choose from {known}")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pocketune.errors import PocketuneError
+from pocketune.extensions import import_extension
 from pocketune.tasks import Labels, Task
 
 
@@ -130,6 +131,8 @@ def objective_of(task: Task) -> Objective:
     Raises:
         PocketuneError: The task has no objective.
     """
+    if task.name not in OBJECTIVES:
+        import_extension("objectives", task.name)
     if task.name not in OBJECTIVES:
         raise PocketuneError(
             f"the task {task.name!r} has no objective; register one with register_objective"

@@ -1,7 +1,7 @@
 """Tasks: what a network learns, one file for each. Numpy only."""
 
 from pocketune.tasks.attributes import Attributes
-from pocketune.tasks.base import TASKS, Task, numbered, register_task, task_named
+from pocketune.tasks.base import TASKS, Task, list_tasks, numbered, register_task, task_named
 from pocketune.tasks.classification import Classification, default_task
 from pocketune.tasks.results import Evaluation, Labels, Metric, Prediction, Score
 from pocketune.tasks.segmentation import Segmentation
@@ -22,6 +22,7 @@ __all__ = [
     "Task",
     "View",
     "default_task",
+    "list_tasks",
     "numbered",
     "register_task",
     "task_named",

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray, State
 from pocketune.errors import PocketuneError, printable
+from pocketune.extensions import import_extension, import_extensions
 from pocketune.files import shown
 from pocketune.tasks.results import (
     Evaluation,
@@ -375,6 +376,12 @@ def register_task(task: T) -> T:
     return task
 
 
+def list_tasks() -> list[str]:
+    """Names for `task_named`, in the order of registration."""
+    import_extensions("tasks")
+    return list(TASKS)
+
+
 def task_named(name: str) -> type[Task]:
     """The task of this name.
 
@@ -382,7 +389,9 @@ def task_named(name: str) -> type[Task]:
         PocketuneError: There is no such task; the message lists all names.
     """
     if name not in TASKS:
-        raise PocketuneError(f"unknown task {name!r}: choose one of {', '.join(TASKS)}")
+        import_extension("tasks", name)
+    if name not in TASKS:
+        raise PocketuneError(f"unknown task {name!r}: choose one of {', '.join(list_tasks())}")
     return TASKS[name]
 
 
