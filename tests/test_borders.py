@@ -16,7 +16,7 @@ SOURCE = Path(pocketune.__file__).parent
 
 # Folders and single modules by floor; each may import from the floors below its own.
 FLOORS = (
-    {"arrays", "child", "errors", "heap", "lazy", "pareto", "signals"},
+    {"arrays", "child", "errors", "heap", "lazy", "notebook", "pareto", "signals"},
     {"command", "files", "options", "schema", "torch_private"},
     {"job", "tasks", "layers"},
     {"data", "filtering"},
@@ -42,6 +42,7 @@ DEVICE_HALF = {
     "heap",
     "job",
     "lazy",
+    "notebook",
     "pareto",
     "options",
     "child",

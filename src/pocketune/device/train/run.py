@@ -16,7 +16,7 @@ from pocketune.device.cache.opening import FeatureCache, feature_cache
 from pocketune.device.memory.budget import check_budget
 from pocketune.device.memory.estimate import with_description
 from pocketune.device.memory.process import ProcessMemory, process_memory, reclaim
-from pocketune.device.memory.sizes import parse_size
+from pocketune.device.memory.sizes import format_size, parse_size
 from pocketune.device.train.checkpoint import TrainState
 from pocketune.device.train.checks import (
     check_accumulation,
@@ -25,7 +25,7 @@ from pocketune.device.train.checks import (
     check_rates,
 )
 from pocketune.device.train.describe import describe_known
-from pocketune.device.train.display import console
+from pocketune.device.train.display import console, estimate_kind
 from pocketune.device.train.folder import (
     Run,
     RunIdentity,
@@ -49,6 +49,7 @@ from pocketune.errors import counted
 from pocketune.heap import save_memory
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import METRICS
+from pocketune.notebook import Readable
 from pocketune.options import takes_options, with_options
 from pocketune.signals import signal_of
 
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TrainResult:
+class TrainResult(Readable):
     """The result of a run.
 
     Attributes:
@@ -94,6 +95,14 @@ class TrainResult:
     start: Score | None = None
     head: str = "random"
     estimate: Score | None = None
+
+    def __str__(self) -> str:
+        told = [f"{self.run}: {counted(self.steps, 'step')}"]
+        if self.best is not None:
+            told.append(f"validation {self.best} at step {self.best_step}")
+        elif self.estimate is not None:
+            told.append(f"{estimate_kind(self.head)} {self.estimate}")
+        return ", ".join([*told, f"peak memory {format_size(self.peak_memory)}"])
 
 
 @takes_options(TrainSettings)
