@@ -140,8 +140,8 @@ def predict(
     limit, before = limited(budget)
     model = as_model(model)
     check_window(model.task, window, overlap)
-    models = [_Used(each.name, each.model(model.kit)) for each in map(as_delta, deltas)]
-    models = models or [_Used("", model)]
+    models = [Used(each.name, each.model(model.kit)) for each in map(as_delta, deltas)]
+    models = models or [Used("", model)]
     if unknown:
         models = [replace(each, known=known_of(each.model)) for each in models]
     paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
@@ -180,7 +180,7 @@ def _named(paths: list[Path], *, once: bool) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Used:
+class Used:
     """A model, the delta that it is of, and what it knows, if that is asked for."""
 
     delta: str
@@ -209,9 +209,7 @@ class _Used:
         return DeltaPrediction(found.name, self.delta, found) if self.delta else found
 
 
-def _results(
-    models: list[_Used], loader: Loader, top: int | None
-) -> Iterator[Prediction | Skipped]:
+def _results(models: list[Used], loader: Loader, top: int | None) -> Iterator[Prediction | Skipped]:
     """The predictions of models of one kit."""
     reported: set[Skipped] = set()
     engine = OnnxEngine(models[0].model.kit, models[0].model.state)
@@ -229,7 +227,7 @@ def _results(
 
 
 def _slid(
-    models: list[_Used], images: ImageDataset, windows: Windows, top: int | None
+    models: list[Used], images: ImageDataset, windows: Windows, top: int | None
 ) -> Iterator[Prediction | Skipped]:
     """The same, from windows that slide over each image."""
     engine = OnnxEngine(models[0].model.kit, models[0].model.state)
@@ -271,7 +269,7 @@ def _new(loader: Loader, reported: set[Skipped]) -> Iterator[Skipped]:
             yield skipped
 
 
-def _pictures(out: StrPath, images: ImageDataset, models: list[_Used]) -> Pictures:
+def _pictures(out: StrPath, images: ImageDataset, models: list[Used]) -> Pictures:
     """The folder of predicted masks."""
     task = models[0].model.task
     if not task.dense:
