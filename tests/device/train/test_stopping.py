@@ -188,8 +188,11 @@ def test_a_program_stops_a_run_in_another_thread(run: Run, tmp_path: Path) -> No
     event, folder = threading.Event(), tmp_path / "run"
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(run, stop=event, progress=Asking(event, step=5))
-        with pytest.raises(Interrupted, match="stopped and saved at step 5 of 18; resume"):
+        with pytest.raises(
+            Interrupted, match="stopped and saved at step 5 of 18; resume"
+        ) as caught:
             future.result()
+        assert caught.value.resumable
         assert Checkpoint.load(folder / LAST).counters.step == 5
         event.clear()
         asking = Asking(event, step=11)
@@ -212,8 +215,9 @@ def test_a_program_stops_a_run_before_its_first_step(
 
     monkeypatch.setattr(train_run, "new_state", pass_over_photos)
     for asking in (Asking(event), Silent()):  # the second run is asked before it begins
-        with pytest.raises(NothingKept):
+        with pytest.raises(NothingKept) as caught:
             run(stop=event, progress=asking)
+        assert not caught.value.resumable
         assert not (tmp_path / "run").exists()
 
 
@@ -226,8 +230,9 @@ def test_a_program_stops_a_run_after_its_last_step(
         progress.photos(PhotosReport("classes", 1, 2, 1.0))
 
     monkeypatch.setattr(train_run, "describe_known", pass_over_photos)
-    with pytest.raises(Interrupted, match="after the last step: the run in"):
+    with pytest.raises(Interrupted, match="after the last step: the run in") as caught:
         run(stop=event, progress=Asking(event))
+    assert not caught.value.resumable
     assert RunRecord.read(tmp_path / "run").steps == 18
 
 

@@ -22,6 +22,8 @@ class Interrupted(PocketuneError):  # noqa: N818 - the name says what happened
     Attributes:
         run: The run folder.
         number: The signal that stopped it; that of Ctrl-C for a program's request.
+        resumable: Whether `resume` can go on with the run; not if it is complete, or was stopped
+            before its first checkpoint.
         remedy: How to go on; None for a complete run.
     """
 
@@ -30,6 +32,7 @@ class Interrupted(PocketuneError):  # noqa: N818 - the name says what happened
     ) -> None:
         self.run = run
         self.number = number
+        self.resumable = not complete
         super().__init__(message, remedy=None if complete else self._remedy())
 
     def _remedy(self) -> Remedy:
@@ -42,6 +45,7 @@ class NothingKept(Interrupted):
     def __init__(self, run: str, number: int = signal.SIGINT) -> None:
         what = "stopped before the first checkpoint: nothing of the run is kept"
         super().__init__(what, run, number)
+        self.resumable = False
 
     def _remedy(self) -> Remedy:
         return Remedy("start over", "call train again")
