@@ -2,6 +2,8 @@
 
 import math
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,7 @@ from pocketune.device.engine.base import Gradients
 from pocketune.device.train import loop
 from pocketune.device.train import run as train_run
 from pocketune.device.train.checkpoint import Checkpoint
-from pocketune.device.train.interrupt import Interrupted, NothingKept
+from pocketune.device.train.interrupt import Interrupted, NothingKept, StopRequest
 from pocketune.device.train.loop import Diverged
 from pocketune.device.train.progress import PhotosReport, Progress, Silent, StepReport
 from pocketune.device.train.record import RunRecord
@@ -24,7 +26,7 @@ from pocketune.device.train.run import TrainResult, resume
 from pocketune.kit.names import BEST, LAST
 
 from ..failing import failing, interrupt
-from ..runs import assert_same_end
+from ..runs import assert_same_end, write_photos
 from ..softmax_engine import SoftmaxEngine
 from .examples import PER_EPOCH, Collector, Run, StopError
 
@@ -234,6 +236,48 @@ def test_a_program_stops_a_run_after_its_last_step(
         run(stop=event, progress=Asking(event))
     assert not caught.value.resumable
     assert RunRecord.read(tmp_path / "run").steps == 18
+
+
+ENDING = """
+import sys, threading
+from pocketune.device import Interrupted, Silent
+from pocketune.device.train import train
+
+class Told(Silent):
+    def step(self, report):
+        began.set()
+        threading.main_thread().join(timeout=10)
+
+def work():
+    try:
+        train("last", sys.argv[1], sys.argv[2], steps=1000, progress=Told())
+    except Interrupted as stopped:
+        print(stopped.number, stopped)
+
+began = threading.Event()
+threading.Thread(target=work).start()
+began.wait()
+"""
+
+
+def test_the_end_of_the_main_thread_saves_the_run(tmp_path: Path) -> None:
+    """Python waits for other threads, but no pool of threads decodes photos for them any more."""
+    photos = write_photos(tmp_path / "photos", ("cat", "dog"), each=12)
+    command = [sys.executable, "-c", ENDING, str(photos), str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{signal.SIGTERM:d} stopped ")
+    assert Checkpoint.load(tmp_path / "run" / LAST).counters.step <= 2
+
+
+def test_handlers_of_a_program_that_embeds_python_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python does not know them, and could not set them again."""
+    taken: list[int] = []
+    monkeypatch.setattr(signal, "getsignal", lambda _: None)
+    monkeypatch.setattr(signal, "signal", lambda number, _: taken.append(number))
+    with StopRequest():
+        pass
+    assert not taken
 
 
 def test_what_a_display_raises_ends_the_run(run: Run, tmp_path: Path) -> None:

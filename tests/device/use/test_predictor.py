@@ -1,6 +1,7 @@
 """Predicting images in memory."""
 
 import io
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -90,6 +91,12 @@ def test_an_image_is_turned_as_its_file(orientation: int, run: Path) -> None:
     predictor = Predictor(run)
     expected = predictor.predict(stored.getvalue())
     assert same(predictor.predict(Image.open(stored)), expected)
+
+
+def test_the_model_s_files_are_read_once(run: Path, photos: list[Path]) -> None:
+    expected, predictor = Predictor(run).predict(photos[0].read_bytes()), Predictor(run)
+    shutil.rmtree(run)
+    assert predictor.predict(photos[0].read_bytes()) == expected
 
 
 def test_gray(run: Path) -> None:

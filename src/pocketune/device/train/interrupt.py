@@ -54,7 +54,8 @@ class NothingKept(Interrupted):
 class StopRequest:
     """Turns the first Ctrl-C, SIGTERM or SIGHUP in the context into a flag, the signal's number.
 
-    Only the main thread gets signals. A program that trains in another thread has an event instead.
+    Only the main thread gets signals. A program that trains in another thread has an event instead;
+    and when its main thread has ended, that counts as a SIGTERM.
 
     A `KeyboardInterrupt` may come in the middle of an update, when only some of the parameters
     have been updated; the flag is read between steps. A second Ctrl-C interrupts immediately, as
@@ -73,15 +74,18 @@ class StopRequest:
     @property
     def number(self) -> int | None:
         """The signal; None before there is one."""
-        if self._number is None and self._event is not None and self._event.is_set():
+        if self._number is not None:
+            return self._number
+        if self._event is not None and self._event.is_set():
             return signal.SIGINT
-        return self._number
+        return None if threading.main_thread().is_alive() else signal.SIGTERM
 
     def __enter__(self) -> StopRequest:
         # Only the main thread may set handlers; another thread keeps the caller's handlers.
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, *ending_signals()):
-                self._previous[number] = signal.signal(number, self._request)
+                if signal.getsignal(number) is not None:  # None is of a program that embeds Python
+                    self._previous[number] = signal.signal(number, self._request)
         return self
 
     def __exit__(
@@ -99,8 +103,8 @@ class StopRequest:
             self._restore(signal.SIGINT)
 
     def _restore(self, number: int) -> None:
-        handler = self._previous.pop(number, None)
-        signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if (handler := self._previous.pop(number, None)) is not None:
+            signal.signal(number, handler)
 
 
 class Stoppable(Progress):

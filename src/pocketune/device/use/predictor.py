@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Predictor:
     """A model that predicts images in memory, such as the frames of a camera.
 
-    The graphs stay open between the images, where `predict` opens them for each call. Several
-    threads may use a predictor; they take turns.
+    The graphs are opened at once and stay open, where `predict` opens them for each call. The files
+    of the model are not read again. Several threads may use a predictor; they take turns.
 
     Example:
         >>> predictor = Predictor("runs/flowers")  # doctest: +SKIP
@@ -55,6 +55,8 @@ class Predictor:
         self._top, self._lock = top, threading.Lock()
         self._used = Used("", self.model, known_of(self.model) if unknown else None)
         self._engine = OnnxEngine(self.model.kit, self.model.state)
+        size = self.model.manifest.size
+        self._engine.predict(np.zeros((1, size, size, 3), np.uint8))  # opens the graphs now
 
     def __repr__(self) -> str:
         return f"Predictor({self.model!r})"
