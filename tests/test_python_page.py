@@ -1,5 +1,6 @@
 """The code in docs/python.md runs, one piece after the other, as in a notebook."""
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ def test_the_page_s_code_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    train, keep, watch, thread, process, log = BLOCKS
+    train, keep, watch, thread, task, process, log = BLOCKS
     rng, names = np.random.default_rng(0), {}
     exec(keep, names)
     for number in range(24):
@@ -35,6 +36,8 @@ def test_the_page_s_code_runs(
     names["watch"](frames)
     assert len(re.findall(r" \d+ ms$", capsys.readouterr().out, re.M)) == 2
     assert isinstance(names["predictor"], pocketune.Predictor)
+    exec(task, names)
+    assert asyncio.run(names["train"]()).run == Path("runs/async")
     script = tmp_path / "server.py"
     script.write_text(process)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
