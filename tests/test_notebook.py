@@ -39,8 +39,13 @@ def shown(value: object) -> str:
         def text(self, text: str) -> None:
             texts.append(text)
 
-    value._repr_pretty_(Printer(), False)  # type: ignore[attr-defined]
-    return "".join(texts)
+    for cls in type(value).__mro__:  # the rule of `IPython.lib.pretty`
+        if method := vars(cls).get("_repr_pretty_"):
+            method(value, Printer(), False)
+            return "".join(texts)
+        if "__repr__" in vars(cls):
+            break
+    return repr(value)
 
 
 def test_a_run() -> None:

@@ -16,5 +16,9 @@ class Printer(Protocol):
 class Readable:
     """In a notebook, and in IPython, the last line of a cell shows what `print` would show."""
 
+    def __init_subclass__(cls) -> None:
+        # IPython prefers the `__repr__` that a dataclass gets to a method of its base class.
+        cls._repr_pretty_ = cls._repr_pretty_  # type: ignore[method-assign]
+
     def _repr_pretty_(self, printer: Printer, _cycle: bool) -> None:
         printer.text(str(self))

@@ -69,7 +69,7 @@ class Metric(Protocol):
         ...
 
 
-class Prediction(ABC):
+class Prediction(Readable, ABC):
     """A model's prediction for one image.
 
     Attributes:
