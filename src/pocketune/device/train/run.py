@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pocketune.arithmetic import usual_arithmetic
 from pocketune.arrays import StrPath
 from pocketune.data.copies import describe_copies
 from pocketune.device.cache.choice import cache_bytes, choose
@@ -106,6 +107,7 @@ class TrainResult(Readable):
 
 
 @takes_options(TrainSettings)
+@usual_arithmetic
 def train(
     kit: Kit | StrPath,
     photos: StrPath,
@@ -204,6 +206,7 @@ def train(
             return _finish(run, state, shown, cache, stop, describe=most is None)
 
 
+@usual_arithmetic
 def resume(
     run: StrPath,
     photos: StrPath | None = None,

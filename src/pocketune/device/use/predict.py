@@ -1,7 +1,7 @@
 """Predict the classes, attributes or masks of photos."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from pocketune.arithmetic import usually_computed
 from pocketune.arrays import StrPath
 from pocketune.data import (
     Batch,
@@ -163,7 +164,7 @@ def predict(
         found = _results(models, loader, top)
     if pictures is not None:
         found = _written(found, images, pictures)
-    found = _followed(found, skipped)
+    found = usually_computed(_followed(found, skipped))
     return found if limit is None else _checked(found, limit)
 
 
@@ -246,7 +247,7 @@ def _slid(
 
 def _followed(
     found: Iterator[Prediction | Skipped], skipped: tuple[Skipped, ...]
-) -> Iterator[Prediction | Skipped]:
+) -> Generator[Prediction | Skipped, None, None]:
     """The same, and then the files that were left out before.
 
     Closing it closes `found`, which `itertools.chain` would not do.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pocketune.arithmetic import usual_arithmetic
 from pocketune.data import Batch
 from pocketune.data.given import GivenImage, evaluated
 from pocketune.device.engine.onnx import OnnxEngine
@@ -84,6 +85,7 @@ class Predictor:
         (prediction,) = self.predict_batch([image], [name])
         return prediction
 
+    @usual_arithmetic
     def predict_batch(
         self, images: Sequence[GivenImage], names: Sequence[str] | None = None
     ) -> list[Prediction]:
