@@ -15,6 +15,7 @@ from pocketune.device.train.display import (
     format_photos,
     format_refit,
     format_step,
+    is_seen,
 )
 from pocketune.device.train.progress import (
     EpochReport,
@@ -185,6 +186,7 @@ def test_nothing_is_shown_without_standard_output(monkeypatch: pytest.MonkeyPatc
     """As in a service, under `pythonw`, or in a program that has closed it."""
     monkeypatch.setattr("sys.stdout", None)
     assert isinstance(console(), Silent)
+    assert not is_seen()
     closed = io.StringIO()
     closed.close()
     assert isinstance(console(closed), Silent)
@@ -204,3 +206,10 @@ def test_a_stream_of_another_encoding() -> None:
     stream = io.TextIOWrapper(written, encoding="ascii")
     console(stream).note("photos  2 classes (жук, bee)")
     assert written.getvalue() == b"photos  2 classes (\\u0436\\u0443\\u043a, bee)\n"
+
+
+def test_a_terminal_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert not is_seen()
+    monkeypatch.setattr("sys.stdout", Terminal())
+    assert is_seen()

@@ -159,6 +159,11 @@ def console(stream: TextIO | None = None) -> Progress:
     return LiveLine(stream) if stream.isatty() else PlainLines(stream)
 
 
+def is_seen() -> bool:
+    """Whether somebody sees a live line: standard output is a terminal."""
+    return isinstance(console(), LiveLine)
+
+
 def format_photos(report: PhotosReport) -> str:
     """One line for photos whose embeddings are computed."""
     left = format_time(report.seconds_left)
