@@ -156,5 +156,6 @@ def test_parts_of_a_mapping_are_the_mapping() -> None:
     assert still_mapped([one], [parts[0], gap]) == []
 
 
+@needs_linux
 def test_the_loader_counts() -> None:
     assert unloaded_libraries() >= 0
