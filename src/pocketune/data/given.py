@@ -16,7 +16,7 @@ from pocketune.data.transforms import Pixels, apply, center_view
 from pocketune.errors import PocketuneError
 from pocketune.tasks import Seen, Task
 
-GivenImage = Image.Image | npt.NDArray[np.uint8] | bytes
+GivenImage = Image.Image | npt.NDArray[np.uint8] | bytes | bytearray | memoryview
 """An image of Pillow; uint8 (height, width, 3), red, green, blue, or (height, width), gray; or the
 bytes of an image file."""
 
@@ -47,7 +47,7 @@ def _opened(image: Any) -> Iterator[Image.Image]:
     """The image for `apply`, which closes an image of a file: the program keeps its own."""
     if isinstance(image, Image.Image):
         yield image.copy() if isinstance(image, ImageFile.ImageFile) else image
-    elif isinstance(image, bytes):
+    elif isinstance(image, (bytes, bytearray, memoryview)):
         with io.BytesIO(image) as file, open_image(file) as opened:
             yield opened
     elif isinstance(image, np.ndarray):

@@ -45,6 +45,8 @@ def test_an_image_in_memory_is_predicted_as_its_file(run: Path, photos: list[Pat
         found = predictor.predict(data, expected.name)
         assert found.name == str(file)
         assert same(found, expected)
+        for other in (bytearray(data), memoryview(data)):
+            assert predictor.predict(other, expected.name) == found
         with Image.open(file) as image:
             pixels = np.asarray(image)
             assert same(predictor.predict(image), expected)
