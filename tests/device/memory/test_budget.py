@@ -208,7 +208,11 @@ def test_smaller_than_the_runtime_itself(
     )
 
 
-def test_a_program_that_holds_more_than_the_budget(kit: Kit) -> None:
+def test_a_program_that_holds_more_than_the_budget(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pocketune.device.memory.budget.sys", SimpleNamespace(modules={}))
+
     def told(current: int, peak: int) -> str:
         before, settings = ProcessMemory(current, peak), make_settings(budget=90_000_000)
         with pytest.raises(BudgetExceeded) as caught:

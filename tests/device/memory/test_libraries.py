@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pocketune.device.memory.libraries import Mapping, clean_library_mappings, still_mapped
-from pocketune.device.memory.loader import unloaded_libraries
+from pocketune.device.memory.libraries import (
+    Mapping,
+    clean_library_mappings,
+    still_mapped,
+    unloaded_libraries,
+)
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is given back")
 

@@ -10,8 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pocketune.device.memory.loader import unloaded_libraries
-
 _SMAPS, _MAPS = Path("/proc/self/smaps"), Path("/proc/self/maps")
 _MAX_MAPS, _USUAL_MAX = Path("/proc/sys/vm/max_map_count"), 65530
 _MADV_RANDOM, _MADV_DONTNEED = 1, 4  # of <sys/mman.h>
@@ -23,6 +21,22 @@ Each such part takes 0.2 kB in the kernel. With parts of one page, a training pr
 smaller and the kernel's share 2 MB larger; with four pages, the process is 3 MB larger and the
 kernel's share 1 MB smaller.
 """
+
+
+class _Loaded(ctypes.Structure):
+    """What the dynamic loader says of a library: the first fields of `dl_phdr_info` of <link.h>."""
+
+    _fields_ = (
+        ("address", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("headers", ctypes.c_void_p),
+        ("header_count", ctypes.c_uint16),
+        ("loads", ctypes.c_ulonglong),
+        ("unloads", ctypes.c_ulonglong),
+    )
+
+
+_Visit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Loaded), ctypes.c_size_t, ctypes.c_void_p)
 
 
 @dataclass
@@ -173,3 +187,19 @@ def clean_library_mappings(smaps: Iterable[str]) -> list[Mapping]:
         and m.rights.endswith("p")
         and not m.written
     ]
+
+
+def unloaded_libraries() -> int:
+    """How many libraries this process has unloaded; 0 if its loader does not count them."""
+    # With Python's lock, which a thread that imports holds while it waits for that of the loader.
+    visit_all = getattr(ctypes.PyDLL(None), "dl_iterate_phdr", None)
+    found = [0]
+
+    def visit(library: ctypes._Pointer[_Loaded], size: int, _data: object) -> int:
+        if size >= ctypes.sizeof(_Loaded):
+            found[0] = library.contents.unloads
+        return 1  # all libraries have the same count
+
+    if visit_all is not None:
+        visit_all(_Visit(visit), None)
+    return found[0]
