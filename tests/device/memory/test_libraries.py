@@ -103,7 +103,7 @@ libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
 place = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
 libc.mmap.argtypes = place
-most = int(Path("/proc/sys/vm/max_map_count").read_text())
+most = min(65530, int(Path("/proc/sys/vm/max_map_count").read_text()))
 file = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR)
 size = most * libraries.TOGETHER
 os.ftruncate(file, size)
@@ -141,8 +141,6 @@ def test_memory_in_the_place_of_an_unloaded_library_is_kept() -> None:
 
 @needs_linux
 def test_a_program_of_large_libraries_keeps_mappings_for_itself(tmp_path: Path) -> None:
-    if int(Path("/proc/sys/vm/max_map_count").read_text()) > 1 << 20:
-        pytest.skip("this system has no small limit")
     command = [sys.executable, "-c", LARGE, str(tmp_path / "large.so")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -100,9 +100,9 @@ def divide_libraries() -> None:
 
 
 def _most_mappings() -> int:
-    """How many mappings a process may have."""
+    """How many mappings a process may have, at most the usual number: each takes memory."""
     with suppress(OSError, ValueError):
-        return int(_MAX_MAPS.read_text(encoding="ascii"))
+        return min(_USUAL_MAX, int(_MAX_MAPS.read_text(encoding="ascii")))
     return _USUAL_MAX
 
 
