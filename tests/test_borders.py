@@ -16,7 +16,7 @@ SOURCE = Path(pocketune.__file__).parent
 
 # Folders and single modules by floor; each may import from the floors below its own.
 FLOORS = (
-    {"arrays", "child", "errors", "heap", "lazy", "pareto", "signals"},
+    {"arithmetic", "arrays", "child", "errors", "heap", "lazy", "notebook", "pareto", "signals"},
     {"command", "extensions", "files", "options", "schema", "torch_private"},
     {"job", "tasks", "layers"},
     {"data", "filtering"},
@@ -37,12 +37,14 @@ FLOORS = (
 )
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 DEVICE_HALF = {
+    "arithmetic",
     "arrays",
     "errors",
     "extensions",
     "heap",
     "job",
     "lazy",
+    "notebook",
     "pareto",
     "options",
     "child",

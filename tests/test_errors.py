@@ -1,6 +1,7 @@
 """Errors, and checks that many arguments have in common."""
 
 import pickle
+import signal
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 from torch import nn
 
 from pocketune import TopBlocks, adapt, create_network
+from pocketune.data import UnreadableImage
+from pocketune.device.train.interrupt import Interrupted, NothingKept
 from pocketune.errors import (
     PocketuneError,
     Remedy,
@@ -60,6 +63,23 @@ def test_choices() -> None:
     with pytest.raises(PocketuneError) as error:
         check_choice(("a", "b"), side="a", place=[])
     assert str(error.value) == "place=[] must be one of a, b"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnreadableImage("a.jpg", "it is damaged"),
+        Interrupted("stopped", "runs/a", signal.SIGTERM),
+        NothingKept("runs/a"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_leave_a_process(error: PocketuneError) -> None:
+    """A pool of processes pickles them."""
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert (str(copy), copy.args) == (str(error), error.args)
+    assert {**vars(copy), "remedy": None} == {**vars(error), "remedy": None}
 
 
 def test_truths() -> None:

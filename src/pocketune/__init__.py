@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from pocketune.deployment import Reduced as Reduced
     from pocketune.deployment import export_reduced as export_reduced
     from pocketune.deployment import export_tflite as export_tflite
+    from pocketune.device import BudgetExceeded as BudgetExceeded
     from pocketune.device import Delta as Delta
+    from pocketune.device import Interrupted as Interrupted
+    from pocketune.device import Predictor as Predictor
+    from pocketune.device import Progress as Progress
     from pocketune.device import evaluate as evaluate
     from pocketune.device import export as export
     from pocketune.device import predict as predict
@@ -100,7 +104,16 @@ _HOMES = {
     "comparison": ["Comparison", "compare"],
     "compiler": ["Calibration", "compile"],
     "deployment": ["Reduced", "export_reduced", "export_tflite"],
-    "device": ["Delta", "evaluate", "export", "predict"],
+    "device": [
+        "BudgetExceeded",
+        "Delta",
+        "Interrupted",
+        "Predictor",
+        "Progress",
+        "evaluate",
+        "export",
+        "predict",
+    ],
     "device.train": ["TrainSettings", "resume", "train"],
     "eager": ["calibrate"],
     "errors": ["PocketuneError"],

@@ -69,6 +69,19 @@ class PocketuneError(Exception):
     def __str__(self) -> str:
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions are pickled by calling the class again with the message. A subclass takes other
+        # arguments, and a pool of processes would break or wait forever for its error.
+        return _unpickled, (type(self), self.args, self.__dict__)
+
+
+def _unpickled(
+    kind: type[PocketuneError], args: tuple[object, ...], fields: dict[str, object]
+) -> PocketuneError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
+
 
 def warn(message: str) -> None:
     """Warn of what is possible and probably not meant, at the line that called the library."""

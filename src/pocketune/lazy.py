@@ -1,6 +1,7 @@
 """Names of a package that are imported on first use."""
 
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -22,6 +23,11 @@ def lazy_names(
     def look_up(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if threading.active_count() > 1:
+            # Threads that begin to import numpy at different submodules see each other's unfinished
+            # ones: Python does not wait for a package whose submodule is asked for. The modules
+            # here do not import each other in circles, so that it waits for them.
+            import_module("numpy")
         value = getattr(import_module(f"{package}.{home[name]}"), name)
         setattr(sys.modules[package], name, value)  # found directly from now on
         return value

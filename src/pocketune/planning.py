@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pocketune
+from pocketune.arithmetic import usual_arithmetic
 from pocketune.data import Splits, load_splits
 from pocketune.device.machine import Machine
 from pocketune.device.train.folder import first_run, plan_folder
@@ -40,6 +41,7 @@ BATCH = 8
 
 
 @takes_options(TrainSettings)
+@usual_arithmetic
 def plan(
     photos: StrPath,
     out: StrPath | None = None,

@@ -232,3 +232,19 @@ class TestThreads:
                 Loader(plain, **options).epoch(epoch),
                 Loader(zipped, **options, workers=8).epoch(epoch),
             )
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("cannot schedule new futures after interpreter shutdown", KeyboardInterrupt),
+        ("can't start new thread", RuntimeError),
+    ],
+)
+def test_a_pool_that_the_interpreter_has_ended_interrupts(splits, words, kind, monkeypatch):
+    def refuse(*_):
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(loader_module.ThreadPoolExecutor, "submit", refuse)
+    with pytest.raises(kind):
+        next(Loader(splits.train, size=8, batch=4, train=True).epoch(0))

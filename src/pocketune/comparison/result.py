@@ -12,6 +12,7 @@ from pocketune.comparison.row import Row
 from pocketune.comparison.tables import to_csv, to_latex, to_markdown
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, regular, replacing
+from pocketune.notebook import Readable
 from pocketune.schema import parse_object, read_versioned
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ NAME = "compare.json"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Readable):
     """All runs of a comparison, in the order of the grid.
 
     Example:
@@ -49,6 +50,13 @@ class Comparison:
     def failed(self) -> tuple[Cell, ...]:
         """The runs that failed."""
         return tuple(cell for cell in self.cells if cell.error)
+
+    def __str__(self) -> str:
+        return to_markdown(self.rows)
+
+    def _repr_markdown_(self) -> str:
+        """What notebooks show."""
+        return str(self)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, for JSON."""

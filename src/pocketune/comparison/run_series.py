@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -15,6 +14,7 @@ from pocketune.comparison.cell import Cell
 from pocketune.comparison.grid import Network
 from pocketune.comparison.series import TUNING_FRACTION, Planned, Series
 from pocketune.comparison.worker import RunJob
+from pocketune.device.train.display import is_seen
 from pocketune.errors import PocketuneError
 from pocketune.job import run_job
 from pocketune.kit.kit import Kit
@@ -126,7 +126,7 @@ class _SeriesRunner:
             return self._series.model.kit
         if not _is_kit(self._built):
             job = self._build_job(self._series.model)
-            run_job("pocketune.comparison.build", job, quiet=_is_unseen())
+            run_job("pocketune.comparison.build", job, quiet=not is_seen())
         return str(self._built)
 
     @property
@@ -164,7 +164,7 @@ class _SeriesRunner:
             out=str(cell_file(self._out, cell)),
         )
         try:
-            run_job("pocketune.comparison.worker", job, quiet=_is_unseen())
+            run_job("pocketune.comparison.worker", job, quiet=not is_seen())
         except PocketuneError as error:
             return self._fail(cell, str(error))
         done = Cell.find(cell_file(self._out, cell))
@@ -183,11 +183,6 @@ class _SeriesRunner:
 def cell_file(out: Path, cell: Cell) -> Path:
     """The file of a cell in the folder of a comparison."""
     return out / "cells" / f"{cell.key}.json"
-
-
-def _is_unseen() -> bool:
-    """Whether the progress of a process would reach no terminal."""
-    return not sys.stdout.isatty()
 
 
 def _is_kit(path: Path) -> bool:

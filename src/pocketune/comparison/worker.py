@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pocketune.comparison.cell import Cell
-from pocketune.device.train.display import console
+from pocketune.device.train.display import console, is_seen
 from pocketune.device.train.progress import Silent
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import resume, train
@@ -47,7 +46,7 @@ def run_cell(job: RunJob) -> None:
         PocketuneError: Training or evaluation failed.
     """
     folder, cell = Path(job.run), Cell.from_dict(job.cell, "the job")
-    progress = console() if sys.stdout.isatty() else Silent()
+    progress = console() if is_seen() else Silent()
     if (folder / RESULT).exists():
         pass  # only the evaluation is missing
     elif (folder / LAST).exists():

@@ -8,8 +8,10 @@ enough, because Pillow releases Python's lock while it decodes and resizes.
 from __future__ import annotations
 
 import math
+import signal
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pocketune.data.dataset import ImageDataset
     from pocketune.tasks import Labels, Task, View
 
+_REFUSED = "cannot schedule new futures"
 AHEAD = 2  # batches being prepared; more would only cost memory
 
 
@@ -188,7 +191,9 @@ class Loader:
         pending: deque[tuple[list[int], list[Future[Sample | None]]]] = deque()
         try:
             for group in groups:
-                pending.append((group, [pool.submit(self._sample, draw, i) for i in group]))
+                with _while_running():
+                    futures = [pool.submit(self._sample, draw, i) for i in group]
+                pending.append((group, futures))
                 if len(pending) > AHEAD:
                     yield self._collect(*pending.popleft())
             while pending:
@@ -266,6 +271,20 @@ class Loader:
         rng = random_stream(self.seed, Purpose.CROP, draw, drawn)
         chosen = task.training_view(label, width, height, size, rng) if task else None
         return chosen or random_view(width, height, size, rng)
+
+
+@contextmanager
+def _while_running() -> Iterator[None]:
+    """Turn the refusal of a pool into an interrupt: the main thread has ended.
+
+    Python then waits for the other threads, but their pools take nothing more.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if _REFUSED not in str(error):
+            raise
+        raise KeyboardInterrupt(int(signal.SIGTERM)) from None
 
 
 def sample(photos: ImageDataset, *, size: int, count: int, batch: int = 8) -> Iterator[Batch]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pocketune.device.use.predict import DeltaPrediction as DeltaPrediction
     from pocketune.device.use.predict import JudgedPrediction as JudgedPrediction
     from pocketune.device.use.predict import predict as predict
+    from pocketune.device.use.predictor import Predictor as Predictor
 
 _HOMES = {
     "memory.budget": ["BudgetExceeded"],
@@ -35,6 +36,7 @@ _HOMES = {
     "use.export": ["export"],
     "use.model": ["Model"],
     "use.predict": ["DeltaPrediction", "JudgedPrediction", "predict"],
+    "use.predictor": ["Predictor"],
 }
 
 if not TYPE_CHECKING:  # a `__getattr__` would make type checkers accept any name

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pocketune.device.machine import Machine
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, regular, replacing
+from pocketune.notebook import Readable
 from pocketune.planner.limits import Limits
 from pocketune.planner.trial import Probe, Trial
 from pocketune.schema import Positive, parse_object, read_versioned
@@ -78,7 +79,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Readable):
     """A plan, finished or not; its file is `plan.json`.
 
     Example:
@@ -110,6 +111,12 @@ class Plan:
     choice: str | None = None
     kit: str | None = None
     schema: Positive = SCHEMA
+
+    def __str__(self) -> str:
+        """The choice, and below it the candidates, each with what is known about it."""
+        first = sorted(self.trials, key=lambda trial: trial.name != self.choice)
+        choice = f"the choice is {self.choice}" if self.choice else "no choice yet"
+        return "\n".join([f"planned in {self.seconds:.0f} s: {choice}", *map(str, first)])
 
     @property
     def chosen(self) -> Trial:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pocketune.device.memory.sizes import format_size
+from pocketune.notebook import Readable
 from pocketune.planner.candidate import Candidate, Cost
 from pocketune.tasks import Score
 
@@ -71,7 +73,7 @@ class HeadScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class Trial(Readable):
     """A candidate, and everything that the plan knows about it.
 
     Attributes:
@@ -98,6 +100,14 @@ class Trial:
     def name(self) -> str:
         """The candidate's name."""
         return self.candidate.name
+
+    def __str__(self) -> str:
+        """A line for the candidate."""
+        told = [str(self.score)] if self.score else []
+        told += [format_size(self.memory)] if self.memory else []
+        told += [f"{1000 * self.step_seconds:.0f} ms a step"] if self.step_seconds else []
+        told += [self.dropped] if self.dropped else []
+        return f"{self.name}: {', '.join(told)}" if told else self.name
 
     @property
     def head(self) -> HeadScore | None:

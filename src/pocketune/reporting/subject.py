@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pocketune.arithmetic import usual_arithmetic
 from pocketune.comparison.result import NAME as COMPARISON
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.kit.names import LAST, METRICS, RESULT
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 NAME = "report.html"
 
 
+@usual_arithmetic
 def report(path: StrPath, out: StrPath | None = None, *, photos: StrPath | None = None) -> Path:
     """Write a report as one HTML file, which loads nothing and sends nothing.
 

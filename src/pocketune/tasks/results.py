@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from pocketune.errors import PocketuneError
 from pocketune.files import Skipped, make_folder_of, replacing
+from pocketune.notebook import Readable
 
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray, StrPath
+    from pocketune.notebook import Printer
     from pocketune.tasks.base import Task
 
 Labels = NDArray[Any]
@@ -67,7 +69,7 @@ class Metric(Protocol):
         ...
 
 
-class Prediction(ABC):
+class Prediction(Readable, ABC):
     """A model's prediction for one image.
 
     Attributes:
@@ -88,6 +90,10 @@ class Prediction(ABC):
     @abstractmethod
     def __str__(self) -> str:
         """A line for the terminal, without the image's name."""
+
+    def _repr_pretty_(self, printer: Printer, _cycle: bool) -> None:
+        """What notebooks show, also of each prediction in a list."""
+        printer.text(f"{self.name}: {self}" if self.name else str(self))
 
 
 class Verdict(NamedTuple):
@@ -157,7 +163,7 @@ class Confusions(NamedTuple):
 E = TypeVar("E", bound="Evaluation")
 
 
-class Evaluation(ABC):
+class Evaluation(Readable, ABC):
     """How well a model predicts labeled photos.
 
     Attributes:

@@ -1,6 +1,8 @@
 """The graph that is opened, processors that clip sums of products, and cores."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -111,3 +113,19 @@ def test_a_graph_that_cannot_be_opened_says_why(
     monkeypatch.setattr(session, "_open", refuse)
     with pytest.raises(KitError, match=re.escape(f"cannot be opened: {reason}")):
         session.Graph(kit, "step.onnx", bound={}, inputs=[], outputs=[])
+
+
+HOST = """
+import onnxruntime
+
+onnxruntime.set_global_thread_pool_sizes(1, 1)
+from pocketune.device.engine import session
+
+assert session.ort is onnxruntime
+"""
+
+
+def test_a_program_that_has_sized_the_thread_pool_keeps_it() -> None:
+    """The runtime sizes it once in a process, and refuses another size."""
+    done = subprocess.run([sys.executable, "-c", HOST], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -208,6 +208,24 @@ def test_smaller_than_the_runtime_itself(
     )
 
 
+def test_a_program_that_holds_more_than_the_budget(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pocketune.device.memory.budget.sys", SimpleNamespace(modules={}))
+
+    def told(current: int, peak: int) -> str:
+        before, settings = ProcessMemory(current, peak), make_settings(budget=90_000_000)
+        with pytest.raises(BudgetExceeded) as caught:
+            check_budget(kit, settings, classes=3, images=PHOTOS, before=before)
+        return str(caught.value).partition(" that this process took before it began ")[2]
+
+    remedy = "; use a process of its own, or give a larger budget"
+    program = "(Python, the runtime and the rest of the program)"
+    assert told(350_000_000, 370_000_000) == program + remedy
+    assert told(88_000_000, 92_000_000) == "(Python, numpy and the runtime); give a larger budget"
+    assert told(60_000_000, 370_000_000) == "(at its peak; 60 MB now)" + remedy
+
+
 def test_refusal_names_shortfall_parts_and_what_would_fit(kit: Kit) -> None:
     total = predicted(kit, 2)
     message = refusal(kit, total - 5_600_000)

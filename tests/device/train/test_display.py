@@ -15,6 +15,7 @@ from pocketune.device.train.display import (
     format_photos,
     format_refit,
     format_step,
+    is_seen,
 )
 from pocketune.device.train.progress import (
     EpochReport,
@@ -179,3 +180,36 @@ def test_an_epoch_without_validation_photos() -> None:
 def test_a_metric_is_written_as_its_task_writes_it() -> None:
     report = replace(STEP, training=Score("error", 0.25, loss=0.5, style=".3f"), budget=None)
     assert "loss 0.500  error 0.250  52 images/s  61 MB  1:15 left" in format_step(report)
+
+
+def test_nothing_is_shown_without_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a service, under `pythonw`, or in a program that has closed it."""
+    monkeypatch.setattr("sys.stdout", None)
+    assert isinstance(console(), Silent)
+    assert not is_seen()
+    closed = io.StringIO()
+    closed.close()
+    assert isinstance(console(closed), Silent)
+
+
+def test_a_stream_that_is_closed_meanwhile() -> None:
+    stream = io.StringIO()
+    shown = console(stream)
+    stream.close()
+    shown.step(STEP)
+    shown.epoch(EPOCH)
+    shown.close()
+
+
+def test_a_stream_of_another_encoding() -> None:
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding="ascii")
+    console(stream).note("photos  2 classes (жук, bee)")
+    assert written.getvalue() == b"photos  2 classes (\\u0436\\u0443\\u043a, bee)\n"
+
+
+def test_a_terminal_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert not is_seen()
+    monkeypatch.setattr("sys.stdout", Terminal())
+    assert is_seen()

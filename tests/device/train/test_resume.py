@@ -62,7 +62,7 @@ def test_a_run_that_its_limit_of_time_shortened_says_so(
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(run: Run, tmp_path: Path) -> None:
-    message = "another process is training the run in .*run$"
+    message = "the run in .*run is being trained already$"
 
     def interfere(result: Gradients) -> Gradients:
         with pytest.raises(PocketuneError, match=message):

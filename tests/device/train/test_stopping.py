@@ -2,8 +2,11 @@
 
 import math
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +18,17 @@ from pocketune.device.engine.base import Gradients
 from pocketune.device.train import loop
 from pocketune.device.train import run as train_run
 from pocketune.device.train.checkpoint import Checkpoint
-from pocketune.device.train.interrupt import Interrupted
+from pocketune.device.train.interrupt import Interrupted, NothingKept, StopRequest
 from pocketune.device.train.loop import Diverged
-from pocketune.device.train.progress import PhotosReport, Silent
+from pocketune.device.train.progress import PhotosReport, Progress, Silent, StepReport
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import TrainResult, resume
 from pocketune.kit.names import BEST, LAST
 
 from ..failing import failing, interrupt
-from ..runs import assert_same_end
+from ..runs import assert_same_end, write_photos
 from ..softmax_engine import SoftmaxEngine
-from .examples import PER_EPOCH, Collector, Run
+from .examples import PER_EPOCH, Collector, Run, StopError
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -166,6 +169,128 @@ def test_trains_in_another_thread(run: Run) -> None:
     thread.start()
     thread.join()
     assert results[0].steps == PER_EPOCH
+
+
+class Asking(Silent):
+    """Asks to stop after a step, or after a pass over photos has begun."""
+
+    def __init__(self, event: threading.Event, step: int | None = None) -> None:
+        self._event, self._step = event, step
+
+    def photos(self, report: PhotosReport) -> None:
+        if self._step is None:
+            self._event.set()
+
+    def step(self, report: StepReport) -> None:
+        if report.step == self._step:
+            self._event.set()
+
+
+def test_a_program_stops_a_run_in_another_thread(run: Run, tmp_path: Path) -> None:
+    event, folder = threading.Event(), tmp_path / "run"
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(run, stop=event, progress=Asking(event, step=5))
+        with pytest.raises(
+            Interrupted, match="stopped and saved at step 5 of 18; resume"
+        ) as caught:
+            future.result()
+        assert caught.value.resumable
+        assert Checkpoint.load(folder / LAST).counters.step == 5
+        event.clear()
+        asking = Asking(event, step=11)
+        future = pool.submit(resume, folder, engine=SoftmaxEngine, progress=asking, stop=event)
+        with pytest.raises(Interrupted, match="at step 11 of 18"):
+            future.result()
+    resume(folder, engine=SoftmaxEngine, progress=Silent())
+    assert_same_end(folder, run(out=tmp_path / "whole").run)
+
+
+def test_a_program_stops_a_run_before_its_first_step(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = threading.Event()
+
+    def pass_over_photos(*given: object) -> None:
+        progress = given[3]
+        assert isinstance(progress, Progress)
+        progress.photos(PhotosReport("classifier", 1, 2, 1.0))
+
+    monkeypatch.setattr(train_run, "new_state", pass_over_photos)
+    for asking in (Asking(event), Silent()):  # the second run is asked before it begins
+        with pytest.raises(NothingKept) as caught:
+            run(stop=event, progress=asking)
+        assert not caught.value.resumable
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_program_stops_a_run_after_its_last_step(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = threading.Event()
+
+    def pass_over_photos(_run: object, _state: object, progress: Progress) -> None:
+        progress.photos(PhotosReport("classes", 1, 2, 1.0))
+
+    monkeypatch.setattr(train_run, "describe_known", pass_over_photos)
+    with pytest.raises(Interrupted, match="after the last step: the run in") as caught:
+        run(stop=event, progress=Asking(event))
+    assert not caught.value.resumable
+    assert RunRecord.read(tmp_path / "run").steps == 18
+
+
+ENDING = """
+import sys, threading
+from pocketune.device import Interrupted, Silent
+from pocketune.device.train import train
+
+class Told(Silent):
+    def step(self, report):
+        began.set()
+        threading.main_thread().join(timeout=10)
+
+def work():
+    try:
+        train("last", sys.argv[1], sys.argv[2], steps=1000, progress=Told())
+    except Interrupted as stopped:
+        print(stopped.number, stopped)
+
+began = threading.Event()
+threading.Thread(target=work).start()
+began.wait()
+"""
+
+
+def test_the_end_of_the_main_thread_saves_the_run(tmp_path: Path) -> None:
+    """Python waits for other threads, but no pool of threads decodes photos for them any more."""
+    photos = write_photos(tmp_path / "photos", ("cat", "dog"), each=12)
+    command = [sys.executable, "-c", ENDING, str(photos), str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{signal.SIGTERM:d} stopped ")
+    assert Checkpoint.load(tmp_path / "run" / LAST).counters.step <= 2
+
+
+def test_handlers_of_a_program_that_embeds_python_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python does not know them, and could not set them again."""
+    taken: list[int] = []
+    monkeypatch.setattr(signal, "getsignal", lambda _: None)
+    monkeypatch.setattr(signal, "signal", lambda number, _: taken.append(number))
+    with StopRequest():
+        pass
+    assert not taken
+
+
+def test_what_a_display_raises_ends_the_run(run: Run, tmp_path: Path) -> None:
+    class Failing(Silent):
+        def step(self, report: StepReport) -> None:
+            if report.step == 5:
+                raise StopError
+
+    with pytest.raises(StopError):
+        run(progress=Failing(), checkpoint_every=2)
+    assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == 4
+    resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
+    assert_same_end(tmp_path / "run", run(out=tmp_path / "whole").run)
 
 
 def spoilt(values: Gradients) -> Gradients:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketune.device import Delta, Model, predict
+from pocketune.device import Delta, Model, Predictor, predict
 from pocketune.device.train.progress import Silent
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import train
@@ -137,6 +137,12 @@ def test_predictions_say_what_they_do_not_know(tmp_path: Path) -> None:
             "distance": each.distance,
         }
         assert str(each) == (f"none of these ({result})" if each.unknown else str(result))
+    predictor = Predictor(run, unknown=True)
+    for file, expected in zip(sorted(photos.rglob("*.png")), judged, strict=True):
+        found = predictor.predict(file.read_bytes(), str(file))
+        assert isinstance(found, JudgedPrediction)
+        assert isinstance(expected, JudgedPrediction)
+        assert found.distance == pytest.approx(expected.distance, rel=1e-4)
     assert not JudgedPrediction("a", plain[0], 1.0).unknown
     assert JudgedPrediction("a", plain[0], float("nan")).unknown
 

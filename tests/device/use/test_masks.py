@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from pocketune.data import MaskOptions, load_splits
-from pocketune.device import Model, evaluate, predict
+from pocketune.device import Model, Predictor, evaluate, predict
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.use.pictures import Pictures, palette
 from pocketune.device.use.windows import Windows
@@ -36,6 +36,16 @@ def test_both_engines_predict_alike(place):
     np.testing.assert_allclose(
         OnnxEngine(model.kit, model.state).predict(images), expected, atol=1e-4
     )
+
+
+def test_a_mask_of_an_image_in_memory(place):
+    (file, *_) = sorted((place / "photos" / "images").iterdir())
+    (expected,) = predict(place / "kit", file)
+    predictor = Predictor(place / "kit")
+    for image in (file.read_bytes(), np.asarray(Image.open(file))):
+        found = predictor.predict(image)
+        assert found.class_map.shape == (30, 45)
+        np.testing.assert_array_equal(found.class_map, expected.class_map)
 
 
 @pytest.mark.parametrize(("window", "least"), [("whole", 0.4), ("slide", 0.5)])

@@ -58,8 +58,10 @@ def products_saturate() -> bool:
 
 
 # All sessions share one thread pool and one arena: two pools of spinning threads slow each other
-# down, and two arenas would hold the peaks of both graphs.
-ort.set_global_thread_pool_sizes(_THREADS, 1)
+# down, and two arenas would hold the peaks of both graphs. A program that has set the sizes of the
+# pool before keeps them.
+with contextlib.suppress(Exception):  # the runtime's own types have no common base
+    ort.set_global_thread_pool_sizes(_THREADS, 1)
 _TO_THE_NEXT_POWER_OF_TWO = 0
 ort.create_and_register_allocator(
     ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT),

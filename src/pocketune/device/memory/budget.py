@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from pocketune.device.train.settings import TrainSettings
     from pocketune.device.use.model import Model
 
+_USUAL_BYTES = 100_000_000
+"""Above this, a process holds more than Python, numpy and the runtime."""
+_OTHER_PROCESS = "use a process of its own, or give a larger budget"
+
 
 class BudgetExceeded(PocketuneError):  # noqa: N818 - the name says what happened
     """The process needs or took more memory than the budget allows."""
@@ -164,15 +168,18 @@ def _check_before(before: ProcessMemory, budget: int) -> None:
     """Refuse a budget that is exceeded before anything is opened."""
     if before.peak < budget:
         return
+    took = f"the {format_size(before.peak)} that this process took before it began"
     if "torch" in sys.modules:
-        held = (
-            "Python, PyTorch and the runtime); use another process, which does not import PyTorch"
-        )
+        held = "Python, PyTorch and the runtime"
+        remedy = "use another process, which does not import PyTorch"
+    elif before.peak <= _USUAL_BYTES:
+        held, remedy = "Python, numpy and the runtime", "give a larger budget"
+    elif before.current < budget:
+        held, remedy = f"at its peak; {format_size(before.current)} now", _OTHER_PROCESS
     else:
-        held = "Python, numpy and the runtime); give a larger budget"
+        held, remedy = "Python, the runtime and the rest of the program", _OTHER_PROCESS
     raise BudgetExceeded(
-        f"the budget of {format_size(budget)} is smaller than the {format_size(before.peak)} that "
-        f"this process took before it began ({held}"
+        f"the budget of {format_size(budget)} is smaller than {took} ({held}); {remedy}"
     )
 
 

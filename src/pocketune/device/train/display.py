@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from pocketune.device.train.defaults import UNEVEN
-from pocketune.device.train.progress import Progress
+from pocketune.device.train.progress import Progress, Silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,16 +135,33 @@ class LiveLine(_Display):
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Write text; the run continues silently if the stream is closed."""
-    with suppress(OSError):
-        stream.write(text)
+    """Write text; the run continues silently if the stream is closed.
+
+    Characters that the stream cannot encode are escaped.
+    """
+    with suppress(OSError, ValueError):  # ValueError: closed by this program
+        try:
+            stream.write(text)
+        except UnicodeEncodeError as error:
+            stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
         stream.flush()
 
 
 def console(stream: TextIO | None = None) -> Progress:
-    """A live line on a terminal, plain lines elsewhere; standard output by default."""
+    """A live line on a terminal, plain lines elsewhere; standard output by default.
+
+    A service or a program without a window may have no standard output, or a closed one. Nothing
+    is shown there.
+    """
     stream = stream or sys.stdout
+    if stream is None or getattr(stream, "closed", False):
+        return Silent()
     return LiveLine(stream) if stream.isatty() else PlainLines(stream)
+
+
+def is_seen() -> bool:
+    """Whether somebody sees a live line: standard output is a terminal."""
+    return isinstance(console(), LiveLine)
 
 
 def format_photos(report: PhotosReport) -> str:

@@ -265,7 +265,7 @@ def _locked(path: Path) -> Iterator[None]:
         try:
             _lock(file)
         except (BlockingIOError, PermissionError) as error:
-            raise AnotherProcess(f"another process is training the run in {path.parent}") from error
+            raise AnotherProcess(f"the run in {path.parent} is being trained already") from error
         except OSError:
             pass
         if not path.exists():  # it was removed between the two lines above

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pocketune.arithmetic import usual_arithmetic
 from pocketune.arrays import StrPath
 from pocketune.data.copies import describe_copies
 from pocketune.device.cache.choice import cache_bytes, choose
@@ -16,7 +17,7 @@ from pocketune.device.cache.opening import FeatureCache, feature_cache
 from pocketune.device.memory.budget import check_budget
 from pocketune.device.memory.estimate import with_description
 from pocketune.device.memory.process import ProcessMemory, process_memory, reclaim
-from pocketune.device.memory.sizes import parse_size
+from pocketune.device.memory.sizes import format_size, parse_size
 from pocketune.device.train.checkpoint import TrainState
 from pocketune.device.train.checks import (
     check_accumulation,
@@ -25,7 +26,7 @@ from pocketune.device.train.checks import (
     check_rates,
 )
 from pocketune.device.train.describe import describe_known
-from pocketune.device.train.display import console
+from pocketune.device.train.display import console, estimate_kind
 from pocketune.device.train.folder import (
     Run,
     RunIdentity,
@@ -33,7 +34,7 @@ from pocketune.device.train.folder import (
     next_run,
     open_run_folder,
 )
-from pocketune.device.train.interrupt import Interrupted, StopRequest
+from pocketune.device.train.interrupt import Interrupted, StopRequest, stoppable
 from pocketune.device.train.limit import within
 from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
@@ -49,10 +50,13 @@ from pocketune.errors import counted
 from pocketune.heap import save_memory
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import METRICS
+from pocketune.notebook import Readable
 from pocketune.options import takes_options, with_options
 from pocketune.signals import signal_of
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from pocketune.data import Skipped
     from pocketune.device.engine.base import EngineFactory
     from pocketune.device.memory.estimate import MemoryEstimate
@@ -61,7 +65,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TrainResult:
+class TrainResult(Readable):
     """The result of a run.
 
     Attributes:
@@ -93,8 +97,17 @@ class TrainResult:
     head: str = "random"
     estimate: Score | None = None
 
+    def __str__(self) -> str:
+        told = [f"{self.run}: {counted(self.steps, 'step')}"]
+        if self.best is not None:
+            told.append(f"validation {self.best} at step {self.best_step}")
+        elif self.estimate is not None:
+            told.append(f"{estimate_kind(self.head)} {self.estimate}")
+        return ", ".join([*told, f"peak memory {format_size(self.peak_memory)}"])
+
 
 @takes_options(TrainSettings)
+@usual_arithmetic
 def train(
     kit: Kit | StrPath,
     photos: StrPath,
@@ -103,6 +116,7 @@ def train(
     *,
     engine: EngineFactory | None = None,
     progress: Progress | None = None,
+    stop: Event | None = None,
     seconds: float = math.inf,
     most: int | None = None,
     **options: Any,
@@ -124,7 +138,10 @@ def train(
         out: The run folder to create; by default `runs/` and the name of the photos.
         settings: The settings of the run.
         engine: Makes the engine that computes gradients; ONNX Runtime by default.
-        progress: The progress display; standard output by default.
+        progress: The progress display; standard output by default. What it raises ends the run,
+            which can be resumed from its last checkpoint.
+        stop: Set it in another thread to stop the run as Ctrl-C does: after the current step, the
+            run is saved and `Interrupted` is raised.
         seconds: Limit of time. The run makes as many steps as fit, at most those of the settings;
             if the machine gets slower, it ends early with the best values so far.
         most: Train on at most so many of the photos, for a short trial. At most as many validate,
@@ -132,8 +149,8 @@ def train(
         options: Fields of `TrainSettings`, which take precedence over `settings`.
 
     Raises:
-        Interrupted: The user pressed Ctrl-C; the run is saved and can be resumed, unless this is a
-            `NothingKept`.
+        Interrupted: The user pressed Ctrl-C, or `stop` was set; the run is saved and can be
+            resumed, unless this is a `NothingKept`.
         BudgetExceeded: The run will not fit the budget, or has exceeded it.
         Diverged: The loss or a gradient is no longer finite.
         PocketuneError: Another problem with the kit, the photos, the settings or the disk.
@@ -182,13 +199,14 @@ def train(
                 shown.note(told)
         with feature_cache(run, shown.note) as cache:
             with closing(shown):
-                state = new_state(run, opened, factory, shown, cache)
+                state = new_state(run, opened, factory, stoppable(shown, stop), cache)
                 whole, run = run, within(run, state.engine, refits=is_refitted(run))
             if run.shortened and math.isfinite(run.deadline):
                 shown.note(_limited(whole, run))
-            return _finish(run, state, shown, cache, describe=most is None)
+            return _finish(run, state, shown, cache, stop, describe=most is None)
 
 
+@usual_arithmetic
 def resume(
     run: StrPath,
     photos: StrPath | None = None,
@@ -196,6 +214,7 @@ def resume(
     budget: str | int | None = None,
     engine: EngineFactory | None = None,
     progress: Progress | None = None,
+    stop: Event | None = None,
 ) -> TrainResult:
     """Resume a run from its last checkpoint; it ends as if it had never been stopped.
 
@@ -205,6 +224,7 @@ def resume(
         budget: New limit of the peak resident memory; by default the limit does not change.
         engine: Makes an engine of the same kind as before; ONNX Runtime by default.
         progress: The progress display; standard output by default.
+        stop: Set it in another thread to stop the run again; see `train`.
 
     Raises:
         PocketuneError: The folder is not a run, the run is complete, another process is training
@@ -235,7 +255,7 @@ def resume(
         )
         with feature_cache(resumed, shown.note) as cache:
             state = restored_state(checkpoint, resumed, factory)
-            return _finish(resumed, state, shown, cache)
+            return _finish(resumed, state, shown, cache, stop)
 
 
 def _resolved(settings: TrainSettings, found: Photos, kit: Kit) -> TrainSettings:
@@ -290,13 +310,24 @@ def _with_photos(
 
 
 def _finish(
-    run: Run, state: TrainState, shown: Progress, cache: FeatureCache, *, describe: bool = True
+    run: Run,
+    state: TrainState,
+    shown: Progress,
+    cache: FeatureCache,
+    asked: Event | None,
+    *,
+    describe: bool = True,
 ) -> TrainResult:
     """Train to the end of the run."""
     run = replace(run, photos=cache.photos(run.photos, state.engine))
     metrics = MetricsFile(run.folder / METRICS, keep=state.counters.metrics_bytes)
     before = read_log(metrics.path).seconds
-    with closing(metrics), closing(shown), _events(run, state) as events, StopRequest() as stop:
+    with (
+        closing(metrics),
+        closing(shown),
+        _events(run, state) as events,
+        StopRequest(asked) as stop,
+    ):
         try:
             log = RunLog(run, metrics, shown, before, events)
             Loop(run, state, log, stop).run()
@@ -306,7 +337,7 @@ def _finish(
     counters = state.counters
     if describe and (counters.finished != "time" or counters.step >= run.steps):
         with closing(shown):
-            _describe(run, state, shown, cache)
+            _describe(run, state, shown, cache, asked)
     record = RunRecord.read(run.folder)
     peak = max(record.peak_memory, process_memory().peak)
     if peak > record.peak_memory:  # what came after the last step counts too
@@ -326,9 +357,11 @@ def _finish(
     )
 
 
-def _describe(run: Run, state: TrainState, shown: Progress, cache: FeatureCache) -> None:
+def _describe(
+    run: Run, state: TrainState, shown: Progress, cache: FeatureCache, asked: Event | None
+) -> None:
     try:
-        describe_known(run, state, shown)
+        describe_known(run, state, stoppable(shown, asked))
     except KeyboardInterrupt as stop:
         what = (
             f"stopped after the last step: the run in {run.folder} is complete, but cannot tell "

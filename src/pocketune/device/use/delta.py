@@ -95,6 +95,12 @@ class Delta:
     name: str
     known: Known | None = None
 
+    def __repr__(self) -> str:
+        header = self.header
+        score = f", {header.score}" if header.score else ""
+        count, noun = len(self.classes), header.task.noun
+        return f"<Delta {self.name}: {count} {noun}, step {header.step}{score}>"
+
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, in the order of the logits."""

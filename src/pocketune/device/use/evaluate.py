@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from pocketune.arithmetic import usual_arithmetic
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.data import (
     ImageDataset,
@@ -39,6 +40,7 @@ AfterPhotos = Callable[[int, int], None]
 _log = logging.getLogger(__name__)
 
 
+@usual_arithmetic
 def evaluate(
     model: Model | StrPath,
     photos: StrPath | None = None,

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketune.arithmetic import usual_arithmetic
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.device.engine import session as runtime
 from pocketune.device.engine.onnx import OnnxEngine
@@ -25,6 +26,7 @@ _CHECKED_IMAGES = 3
 OUTPUTS = ("logits", "classes")
 
 
+@usual_arithmetic
 def export(model: Model | StrPath, out: StrPath = "model.onnx", *, output: str = "logits") -> Path:
     """Export a model as one ONNX file, from uint8 `images` (N, S, S, 3) to float32 `logits`.
 

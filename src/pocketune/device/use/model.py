@@ -32,6 +32,11 @@ class Model:
     score: Score | None = None
     known: Known | None = None
 
+    def __repr__(self) -> str:
+        score = f", {self.score}" if self.score else ""
+        count, noun = len(self.classes), self.kit.manifest.task.noun
+        return f"<Model {self.kit.path}: {count} {noun}, step {self.step}{score}>"
+
     @property
     def task(self) -> Task:
         """The kit's task, with the model's classes."""

@@ -1,7 +1,7 @@
 """Predict the classes, attributes or masks of photos."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from pocketune.arithmetic import usually_computed
 from pocketune.arrays import StrPath
 from pocketune.data import (
     Batch,
@@ -140,8 +141,8 @@ def predict(
     limit, before = limited(budget)
     model = as_model(model)
     check_window(model.task, window, overlap)
-    models = [_Used(each.name, each.model(model.kit)) for each in map(as_delta, deltas)]
-    models = models or [_Used("", model)]
+    models = [Used(each.name, each.model(model.kit)) for each in map(as_delta, deltas)]
+    models = models or [Used("", model)]
     if unknown:
         models = [replace(each, known=known_of(each.model)) for each in models]
     paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
@@ -163,7 +164,7 @@ def predict(
         found = _results(models, loader, top)
     if pictures is not None:
         found = _written(found, images, pictures)
-    found = _followed(found, skipped)
+    found = usually_computed(_followed(found, skipped))
     return found if limit is None else _checked(found, limit)
 
 
@@ -180,7 +181,7 @@ def _named(paths: list[Path], *, once: bool) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Used:
+class Used:
     """A model, the delta that it is of, and what it knows, if that is asked for."""
 
     delta: str
@@ -209,9 +210,7 @@ class _Used:
         return DeltaPrediction(found.name, self.delta, found) if self.delta else found
 
 
-def _results(
-    models: list[_Used], loader: Loader, top: int | None
-) -> Iterator[Prediction | Skipped]:
+def _results(models: list[Used], loader: Loader, top: int | None) -> Iterator[Prediction | Skipped]:
     """The predictions of models of one kit."""
     reported: set[Skipped] = set()
     engine = OnnxEngine(models[0].model.kit, models[0].model.state)
@@ -229,7 +228,7 @@ def _results(
 
 
 def _slid(
-    models: list[_Used], images: ImageDataset, windows: Windows, top: int | None
+    models: list[Used], images: ImageDataset, windows: Windows, top: int | None
 ) -> Iterator[Prediction | Skipped]:
     """The same, from windows that slide over each image."""
     engine = OnnxEngine(models[0].model.kit, models[0].model.state)
@@ -248,7 +247,7 @@ def _slid(
 
 def _followed(
     found: Iterator[Prediction | Skipped], skipped: tuple[Skipped, ...]
-) -> Iterator[Prediction | Skipped]:
+) -> Generator[Prediction | Skipped, None, None]:
     """The same, and then the files that were left out before.
 
     Closing it closes `found`, which `itertools.chain` would not do.
@@ -271,7 +270,7 @@ def _new(loader: Loader, reported: set[Skipped]) -> Iterator[Skipped]:
             yield skipped
 
 
-def _pictures(out: StrPath, images: ImageDataset, models: list[_Used]) -> Pictures:
+def _pictures(out: StrPath, images: ImageDataset, models: list[Used]) -> Pictures:
     """The folder of predicted masks."""
     task = models[0].model.task
     if not task.dense:
