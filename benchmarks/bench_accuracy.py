@@ -95,14 +95,18 @@ def publish(name: str, results: dict[str, dict[str, Any]], seeds: int) -> None:
             rates = result.get("rates", {}).get(photos)
             row += [spread(result["top1"].get(photos)), " / ".join(f"{r:g}" for r in rates or [])]
         rows.append(row)
+    older = (
+        "; figures without rates are older: a classifier drawn at random, one rate for all sets"
+        if any("rates" not in each for each in results.values())
+        else ""
+    )
     note = (
         f"{name} ({made_for.network}, {made_for.size} px), batch {BATCH}, Adam, cosine to 0, "
         f"epochs {EPOCHS}. Peak resident memory of a whole process that trains the kit. Top-1 in "
         f"percent on the test photos after the last step, mean ± standard deviation of {seeds} "
         "seeds (order, crops). Beside it, the rates of network and classifier, chosen on a fifth "
-        "of the set's own training photos; figures without rates are older: a classifier drawn at "
-        "random, one rate for all sets. 240 test photos of 12 flowers, 500 of flower_photos, "
-        "1,000 of CIFAR-10 (2,000 to train on, enlarged from 32 px)."
+        f"of the set's own training photos{older}. 240 test photos of 12 flowers, 500 of "
+        "flower_photos, 1,000 of CIFAR-10 (2,000 to train on, enlarged from 32 px)."
     )
     keep(f"accuracy_{name}", results)
     columns = [column for photos in sets for column in (photos, "rates")]
