@@ -31,6 +31,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let libraries find nothing of theirs left at the exit."""
+    gc.unfreeze()
+
+
 _FSYNC = os.fsync
 
 
