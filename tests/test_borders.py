@@ -231,9 +231,8 @@ IMPORTED = ["data", "tasks", "kit", "device", "demo", "planner", "planning", "co
 IMPORTED += ["reporting", "studio", "cli"]
 
 
-@pytest.mark.parametrize("module", IMPORTED)
-def test_the_device_half_is_imported_where_the_author_half_is_not_installed(module):
-    run_python(BLOCKED, f"pocketune.{module}")
+def test_the_device_half_is_imported_where_the_author_half_is_not_installed():
+    run_python(BLOCKED, *(f"pocketune.{module}" for module in IMPORTED))
 
 
 def test_importing_the_package_loads_no_runtime():

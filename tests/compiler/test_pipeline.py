@@ -289,7 +289,7 @@ BASELINES = [
     ("resnet18", "bias"),
     ("resnet34", "last"),
     ("resnet50", "blocks"),
-    ("ofa_mobilenet_v2", "bias"),
+    ("mobilenet_v2", "bias"),
     ("mobilenet_v2", "blocks"),
     ("mobilenet_v3_small", "full"),
     ("mobilenet_v3_large", "last"),
@@ -301,7 +301,7 @@ WITH_ATTRIBUTES = {"mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "
 ALIKE = [  # of the same operators; each method has the next kind, and of it the next network
     ("resnet18", "resnet34", "resnet18_v1c"),
     ("resnet50", "resnet101"),
-    ("mobilenet_v2", "proxylessnas_mobile", "mcunet_5fps", "ofa_mobilenet_v2"),
+    ("mobilenet_v2", "ofa_mobilenet_v2", "proxylessnas_mobile", "mcunet_5fps"),
     ("mobilenet_v3_small", "mobilenet_v3_large"),
 ]
 COMBINATIONS = BASELINES + [
