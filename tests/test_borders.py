@@ -12,6 +12,8 @@ import pytest
 
 import pocketune
 
+from .syntax import syntax_tree
+
 SOURCE = Path(pocketune.__file__).parent
 
 # Folders and single modules by floor; each may import from the floors below its own.
@@ -79,7 +81,7 @@ def imports_of_a_run(path: Path, source: str | None = None) -> Iterator[tuple[st
 
 
 def tree_of(path: Path, source: str | None) -> ast.Module:
-    return ast.parse(source or path.read_text(encoding="utf-8"))
+    return ast.parse(source) if source else syntax_tree(path)
 
 
 def walk_run(node: ast.AST) -> Iterator[ast.AST]:
