@@ -328,7 +328,12 @@ def test_a_network_in_a_file_is_known_by_its_content(photos: Path, tmp_path: Pat
 def test_a_kill_loses_no_finished_run(
     photos: Path, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, steps = tmp_path / "out", 100
+    out, steps = tmp_path / "out", 200
+
+    def is_training() -> bool:
+        saved = (out / "runs").glob("*/last.safetensors")
+        return any(not (file.parent / "result.json").exists() for file in saved)
+
     options = ("--kit", tiny, "--seeds", "3", "--steps", str(steps), "--out", str(out))
     options += ("--val-fraction", "0.2")
     command = [sys.executable, "-m", "pocketune", "compare", str(photos), *options]
@@ -337,7 +342,7 @@ def test_a_kill_loses_no_finished_run(
         assert process.stdout is not None
         while "1/" not in process.stdout.readline():
             assert process.poll() is None, "it ended before its first run"
-        time.sleep(0.6)  # into the next run
+        wait_until(is_training)
         runs = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(stop)
         process.communicate()
