@@ -1,5 +1,6 @@
 """Fixtures that several folders of tests share."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -20,6 +21,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The first call of an operator takes seconds on a busy machine; no test is about time.
 settings.register_profile("pocketune", deadline=None)
 settings.load_profile("pocketune")
+
+
+def pytest_collection_finish() -> None:
+    """Leave the tests themselves out of garbage collection, which would visit them all each time.
+
+    They are some million objects that live to the end.
+    """
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let libraries find nothing of theirs left at the exit."""
+    gc.unfreeze()
+
 
 _FSYNC = os.fsync
 

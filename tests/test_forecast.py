@@ -73,7 +73,8 @@ def test_an_integer_frozen_part_is_drafted_without_images(tmp_path: Path) -> Non
     images = np.random.default_rng(0).integers(0, 256, (8, 64, 64, 3), dtype=np.uint8)
     calibration = Calibration(images)
     kit = compile(adapted, tmp_path / "kit", frozen_bits=8, calibration=calibration, **STEP)
-    found, wanted = (m.graphs["features"] for m in (drafted("last", frozen_bits=8), kit.manifest))
+    drawn_up = drafted("last", frozen_bits=8)
+    found, wanted = (manifest.graphs["features"] for manifest in (drawn_up, kit.manifest))
     assert (found.memory, found.nodes, found.largest) == (
         wanted.memory,
         wanted.nodes,
@@ -81,7 +82,8 @@ def test_an_integer_frozen_part_is_drafted_without_images(tmp_path: Path) -> Non
     )
     assert found.weights == pytest.approx(wanted.weights, rel=0.01)
     assert kit.manifest.quantization is not None
-    assert kit.manifest.quantization.layers == drafted("last", frozen_bits=8).quantization.layers
+    assert drawn_up.quantization is not None
+    assert kit.manifest.quantization.layers == drawn_up.quantization.layers
 
 
 def test_names_of_classes_and_the_task_are_kept() -> None:

@@ -36,14 +36,19 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.fixture
-def bundled(kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bundled kits, with small ones in their place; in this process alone."""
-    folder = tmp_path / "bundled"
-    folder.mkdir()
+@pytest.fixture(scope="session")
+def small_kits(kit: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of small kits with the names of those that are bundled."""
+    folder = tmp_path_factory.mktemp("bundled")
     for name in kits.list_kits():
         (folder / f"{name}.zip").write_bytes(kit.read_bytes())
-    monkeypatch.setattr(kits, "_FOLDER", folder)
+    return folder
+
+
+@pytest.fixture
+def bundled(small_kits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundled kits, with small ones in their place; in this process alone."""
+    monkeypatch.setattr(kits, "_FOLDER", small_kits)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import ast
 import errno
 import string
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,15 +15,17 @@ from pocketune.errors import PocketuneError, Remedy
 from pocketune.kit.bundled import bundled_kit
 from pocketune.options import option, option_fields
 
+from ..syntax import syntax_tree
+
 SOURCE = Path(pocketune.__file__).parent
 
 
-def remedies() -> Iterator[ast.Call]:
+@cache
+def remedies() -> list[ast.Call]:
     """Each place of the library that makes a `Remedy`."""
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Remedy":
-                yield node
+    nodes = (node for path in SOURCE.rglob("*.py") for node in ast.walk(syntax_tree(path)))
+    calls = (node for node in nodes if isinstance(node, ast.Call))
+    return [call for call in calls if getattr(call.func, "id", "") == "Remedy"]
 
 
 def test_every_remedy_of_the_library_has_words_and_nothing_else_has() -> None:
@@ -88,7 +89,7 @@ def test_without_a_remedy_the_message_is_all() -> None:
 @cache
 def texts(path: Path) -> list[str]:
     """The string literals of a file that are not docstrings."""
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    nodes = list(ast.walk(syntax_tree(path)))
     docs = {node.value for node in nodes if isinstance(node, ast.Expr)}
     literals = [node for node in nodes if isinstance(node, ast.Constant) and node not in docs]
     return [node.value for node in literals if isinstance(node.value, str)]

@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from pocketune.cli import app
 from pocketune.cli.plan import _training
 from pocketune.device.train import RunRecord
 from pocketune.device.train.settings import TrainSettings
@@ -20,7 +22,6 @@ from pocketune.planner.plan import Plan
 
 from ..device.softmax_engine import CLASSES, write_photos
 from ..device.tiny_kit import TinyKit
-from .conftest import run_command
 
 QUICK = ("--steps", 2)
 
@@ -35,11 +36,16 @@ def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def planned(photos: Path, kits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished plan of three kits, made as users make it."""
+def planned(
+    photos: Path, kits: Path, small_kits: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A folder with a finished plan of three kits."""
     folder = tmp_path_factory.mktemp("planned")
-    done = run_command(folder, *plan_of(photos, kits))
-    assert done.returncode == 0, done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pocketune.kit.bundled._FOLDER", small_kits)
+        patch.chdir(folder)
+        done = CliRunner().invoke(app, [str(word) for word in plan_of(photos, kits)])
+    assert done.exit_code == 0, done.output
     assert "chosen" in done.stdout
     assert "broken.zip is no candidate: " in done.stdout
     assert "timing " in done.stderr
@@ -55,7 +61,7 @@ def plan_of(photos: Path, kits: Path) -> tuple[object, ...]:
     return ("plan", photos, "--kits", kits, "--out", "plan", *limits, *QUICK)
 
 
-def test_the_plan_as_json_is_that_of_the_file(run, planned, photos, kits, monkeypatch):
+def test_the_plan_as_json_is_that_of_the_file(run, bundled, planned, photos, kits, monkeypatch):
     monkeypatch.chdir(planned)
     done = run(*plan_of(photos, kits), "--json")  # all is recalled from the plan that is there
     assert done.exit_code == 0, done.output
@@ -70,7 +76,7 @@ def test_the_plan_as_json_is_that_of_the_file(run, planned, photos, kits, monkey
     assert all(trial.memory <= 1_000_000_000 for trial in plan.trials)
 
 
-def test_a_plan_says_how_to_train_its_choice(run, planned, photos, kits, monkeypatch):
+def test_a_plan_says_how_to_train_its_choice(run, bundled, planned, photos, kits, monkeypatch):
     monkeypatch.chdir(planned)
     done = run(*plan_of(photos, kits))
     *_, recalled, command = done.stderr.splitlines()
@@ -91,7 +97,7 @@ def test_a_plan_that_took_too_long_leaves_the_time_for_training(planned, photos,
     assert f" --time {seconds}s" in _training(plan, photos, TrainSettings())
 
 
-def test_the_plan_of_photos_stays_where_it_is(run, planned, photos, kits, tmp_path):
+def test_the_plan_of_photos_stays_where_it_is(run, bundled, planned, photos, kits, tmp_path):
     (tmp_path / "runs" / photos.name).mkdir(parents=True)
     shutil.copytree(planned / "plan", plan := tmp_path / "runs" / "photos.plan")
     arguments = [each for each in plan_of(photos, kits) if each not in ("--out", "plan")]

@@ -12,23 +12,24 @@ from pocketune.weights import create_network, load_network, save_network
 
 from ..weights.formats.test_folded import FACTS, fold
 
-MCUNET = ["mcunet_5fps", "--size", 64]
+NARROW = ["mobilenet_v2", "--width", 0.1, "--size", 64]
 
 
 def test_prune_then_make_a_kit(run, photos):
-    result = run("prune", *MCUNET, "--photos", photos, "--out", "small.safetensors")
+    options = ("--target", "110kB", "--out", "small.safetensors")
+    result = run("prune", *NARROW, "--photos", photos, *options)
     assert result.exit_code == 0, result.output
     assert "features.2 " in result.stdout
     assert "peak for one image" in result.stdout
     hidden = about(load_network("small.safetensors")).config.hidden
-    assert set(hidden) == {"features.1", "features.2"}
+    assert set(hidden) == {"features.2"}
     made = run(
-        *("kit", "build", "mcunet_5fps", "--weights", "small.safetensors"),
+        *("kit", "build", "mobilenet_v2", "--width", 0.1, "--weights", "small.safetensors"),
         *("--size", 32, "--batch", 2, "--method", "repnet", "--out", "kit"),
     )
     assert made.exit_code == 0, made.output
     assert Kit.open("kit").manifest.network["hidden"] == hidden
-    assert "pruned in 2 blocks" in run("kit", "show", "kit").stdout
+    assert "pruned in 1 block\n" in run("kit", "show", "kit").stdout
 
 
 def test_options_of_the_method_count(run):
@@ -36,11 +37,11 @@ def test_options_of_the_method_count(run):
     peaks = []
     for options in ([], ["--method-option", "blocks=12"]):
         result = run(
-            *("prune", *MCUNET, "--importance", "weight", "--method", "blocks", *options),
+            *("prune", *NARROW, "--importance", "weight", "--method", "blocks", *options),
             *("--target", "10MB", "--out", "small.safetensors"),
         )
         assert result.exit_code == 0, result.output
-        assert about(load_network("small.safetensors")).config.name == "mcunet_5fps"
+        assert about(load_network("small.safetensors")).config.name == "mobilenet_v2"
         peaks.append(result.stdout.partition("peak for one image ")[2].partition(" bytes")[0])
     assert peaks[0] != peaks[1]
 
@@ -61,22 +62,24 @@ def test_norms_that_were_folded_away_need_photos(run):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([*MCUNET], "--importance l2 needs --photos"),
-        ([*MCUNET, "--importance", "weight", "--ignore", "void"], "--ignore needs --photos"),
-        ([*MCUNET, "--importance", "weight", "--target", "lots"], "or 1GB; or 'cumulative'"),
-        ([*MCUNET, "--photos", "empty"], "empty"),
+        ([*NARROW], "--importance l2 needs --photos"),
+        ([*NARROW, "--importance", "weight", "--ignore", "void"], "--ignore needs --photos"),
+        ([*NARROW, "--importance", "weight", "--target", "lots"], "or 1GB; or 'cumulative'"),
+        ([*NARROW, "--photos", "empty"], "empty"),
         (
-            [*MCUNET, "--importance", "weight", "--method-option", "bias=true"],
+            [*NARROW, "--importance", "weight", "--method-option", "bias=true"],
             "--method-option needs --method",
         ),
         (["vgg16", "--importance", "weight"], "there is no network 'vgg16'"),
-        ([*MCUNET, "--importance", "weight", "--weights", "pruned.safetensors"], "pruned already"),
+        ([*NARROW, "--importance", "weight", "--weights", "pruned.safetensors"], "pruned already"),
     ],
 )
 def test_refusals(run, options, said):
     Path("empty").mkdir()
     if "pruned.safetensors" in options:
-        save_network(create_network("mcunet_5fps", hidden={"features.2": 9}), options[-1])
+        save_network(
+            create_network("mobilenet_v2", width=0.1, hidden={"features.2": 9}), options[-1]
+        )
     result = run("prune", *options, "--out", "small.safetensors")
     assert result.exit_code == 1
     assert said in result.stderr

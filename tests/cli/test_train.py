@@ -180,12 +180,10 @@ def test_without_a_kit_the_bundled_one_is_trained_and_said(run, photos, bundled)
     assert last in result.stderr
 
 
-def test_a_bundled_kit_by_its_name(run, photos, bundled, tmp_path):
+def test_a_bundled_kit_by_its_name(run, photos, bundled, small_kits):
     result = run("train", photos, "--kit", "last", "--epochs", 1)
     assert result.exit_code == 0
-    assert (
-        f"kit          {tmp_path / 'bundled' / 'last.zip'}\n" in run("kit", "show", "last").stdout
-    )
+    assert f"kit          {small_kits / 'last.zip'}\n" in run("kit", "show", "last").stdout
     predicted = run("predict", "blocks", photos, "--json")
     assert predicted.exit_code == 0
     assert predicted.stderr.startswith("note: blocks knows no classes before it is trained")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +58,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def do_here(module: str, job: Any, **_: Any) -> None:
     """What `run_job` does, in this process: starting one takes longer than a run of a tiny kit."""
-    {"build": build, "names": _check, "worker": run_cell}[module.rpartition(".")[2]](job)
+    read = type(job)(**json.loads(json.dumps(asdict(job))))
+    {"build": build, "names": _check, "worker": run_cell}[module.rpartition(".")[2]](read)
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_command_compares_kits_over_seeds(photos: Path, tiny: str, tmp_path: Path) -> None:
-    options = ("--kit", tiny, "--kit", "blocks", "--seeds", 2, "--steps", 1, "--seed", 3)
+    options = ("--kit", tiny, "--kit", "last", "--seeds", 2, "--steps", 1, "--seed", 3)
     options += ("--val-fraction", 0.2)
     done = pocketune("compare", photos, *options, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
@@ -80,8 +82,8 @@ def test_the_command_compares_kits_over_seeds(photos: Path, tiny: str, tmp_path:
     assert [(cell.model, cell.seed) for cell in result.cells] == [
         ("tiny", 3),
         ("tiny", 4),
-        ("blocks", 3),
-        ("blocks", 4),
+        ("last", 3),
+        ("last", 4),
     ]
     again = pocketune("compare", photos, *options, "--out", tmp_path / "out")
     assert again.stdout.startswith("4 runs, none left to make\n")
@@ -91,9 +93,9 @@ def test_the_command_compares_kits_over_seeds(photos: Path, tiny: str, tmp_path:
         assert 30e6 < cell.record.peak_memory < 200e6  # a process of its own, without PyTorch
         kept = {path.name for path in (tmp_path / "out" / "runs" / cell.key).iterdir()}
         assert kept == {"result.json", "metrics.jsonl"}
-    assert [row.model for row in result.rows] == ["tiny", "blocks"]
+    assert [row.model for row in result.rows] == ["tiny", "last"]
     for kind in ("md", "csv", "tex"):
-        assert "blocks" in (tmp_path / "out" / f"compare.{kind}").read_text()
+        assert "last" in (tmp_path / "out" / f"compare.{kind}").read_text()
 
 
 @pytest.mark.usefixtures("in_process")
@@ -211,18 +213,20 @@ def step(climb: Any) -> float | None:
 
 
 @pytest.mark.usefixtures("in_process")
-def test_the_classifiers_rate_is_chosen_after_the_others(photos: Path, tmp_path: Path) -> None:
+def test_the_classifiers_rate_is_chosen_after_the_others(
+    photos: Path, tiny: str, tmp_path: Path
+) -> None:
     lines: list[str] = []
-    values = {"kits": ["last", "blocks"], "rates": [1e-3], "head_rates": [1e-4]}
+    values = {"kits": ["last", tiny], "rates": [1e-3], "head_rates": [1e-4]}
     result = compare(grid(photos, **values), tmp_path, show=lines.append)
     tried = [line.split("seed")[0] for line in lines if line.startswith("rates")]
     assert tried == [
         "rates  colors, last with lr 0.001, ",  # its classifier is all that it trains
-        "rates  colors, blocks with lr 0.001, ",
-        "rates  colors, blocks with lr 0.001, head_lr 0.0001, ",
+        "rates  colors, tiny, last with lr 0.001, ",
+        "rates  colors, tiny, last with lr 0.001, head_lr 0.0001, ",
     ]
-    last, blocks = (cell.record.settings for cell in result.cells)
-    assert (last["lr"], blocks["lr"], blocks["head_lr"]) == (1e-3, 1e-3, 1e-4)
+    last, whole = (cell.record.settings for cell in result.cells)
+    assert (last["lr"], whole["lr"], whole["head_lr"]) == (1e-3, 1e-3, 1e-4)
 
 
 def test_rates_need_test_photos(tmp_path: Path) -> None:
@@ -282,8 +286,7 @@ def test_a_network_is_built_once(
         done(module, job, **options)
 
     monkeypatch.setattr("pocketune.comparison.run_series.run_job", counted)
-    if error is not None:
-        monkeypatch.setattr("pocketune.comparison.names.run_job", do_here)
+    monkeypatch.setattr("pocketune.comparison.names.run_job", do_here)
     wanted = grid(photos, kits=[], networks=[NETWORK], methods=[method], seeds=2)
     if error is None:  # a stopped comparison has left a damaged kit, which is built again
         left = tmp_path / "kits" / all_series(wanted)[0].identity
@@ -323,28 +326,23 @@ def test_a_network_in_a_file_is_known_by_its_content(photos: Path, tmp_path: Pat
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
 def test_a_kill_loses_no_finished_run(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    photos: Path, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "out"
-    options = (
-        "--kit",
-        "last",
-        "--seeds",
-        "3",
-        "--steps",
-        "12",
-        "--out",
-        str(out),
-        "--val-fraction",
-        "0.2",
-    )
+    out, steps = tmp_path / "out", 200
+
+    def is_training() -> bool:
+        saved = (out / "runs").glob("*/last.safetensors")
+        return any(not (file.parent / "result.json").exists() for file in saved)
+
+    options = ("--kit", tiny, "--seeds", "3", "--steps", str(steps), "--out", str(out))
+    options += ("--val-fraction", "0.2")
     command = [sys.executable, "-m", "pocketune", "compare", str(photos), *options]
     for stop in (signal.SIGKILL, signal.SIGTERM):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         while "1/" not in process.stdout.readline():
             assert process.poll() is None, "it ended before its first run"
-        time.sleep(0.8)  # into the next run
+        wait_until(is_training)
         runs = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(stop)
         process.communicate()
@@ -356,9 +354,10 @@ def test_a_kill_loses_no_finished_run(
     done = pocketune(*command[3:])
     assert done.returncode == 0, done.stderr
     result = Comparison.read(out)
-    assert [cell.record.steps for cell in result.cells] == [12] * 3
+    assert [cell.record.steps for cell in result.cells] == [steps] * 3
     monkeypatch.setattr("pocketune.comparison.run_series.run_job", do_here)
-    whole = compare(grid(photos, seeds=[1], settings={"steps": 12}), tmp_path / "w", show=quiet)
+    asked = grid(photos, kits=[tiny], seeds=[1], settings={"steps": steps})
+    whole = compare(asked, tmp_path / "whole", show=quiet)
     assert whole.cells[0].score == result.cells[1].score
 
 

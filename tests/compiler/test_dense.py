@@ -25,7 +25,6 @@ from pocketune.methods import (
     GradientFilter,
     LastLayer,
     Method,
-    NormAndLast,
     adapt,
 )
 from pocketune.tasks import Classification, Segmentation, numbered
@@ -40,7 +39,6 @@ HEAD = ("classifier.weight", "classifier.bias")
     [
         FullFineTune(),
         BiasAndLast(),
-        NormAndLast(),
         LastLayer() + GradientFilter(layers=4, patch=2),
     ],
     ids=str,

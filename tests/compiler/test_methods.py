@@ -44,12 +44,10 @@ from .settled import BATCH, SIZE, batch, settled
     [
         FullFineTune() + ActivationPruning(0.7),
         MobileTL(blocks=2) + GradientFilter(layers="trained"),
-        MobileTL(blocks=2) + NormAndLast(),
         MobileTL(blocks=2) + TinyTL(bias=False),
         MobileTL(blocks=2, patches="with") + SignedBackward(),
         MobileTL(blocks=2, patches="instead") + NormAndLast(),
         RepNet() + SignedBackward(),
-        SignedBackward() + TinyTL(),
         TinyTL() + GradientFilter(layers="trained"),
         TopBlocks(blocks=2) + GradientFilter(patch=3, layers="trained") + SignedBackward(),
     ],

@@ -88,11 +88,9 @@ def test_attention_of_pytorch_and_in_shifted_windows(method: Method, tmp_path: P
         ("vit_tiny", LoRA(2) + LowRankBackward(2, 1)),
         ("vit_tiny", FullFineTune() + FewBitBackward(bits=2)),
         ("convnext_atto", FullFineTune()),
-        ("vit_tiny", BiasAndLast() + FewBitBackward()),
         ("convnext_atto", NormAndLast() + FewBitBackward()),
-        ("efficientnet_v2_s", BiasAndLast() + FewBitBackward(bits=1)),
         ("mobilenet_v4_small", BiasAndLast() + FewBitBackward()),
-        ("efficientnet_v2_s", FullFineTune()),
+        ("efficientnet_v2_s", FullFineTune() + FewBitBackward(bits=1)),
     ],
     ids=str,
 )

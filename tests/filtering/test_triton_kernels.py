@@ -62,7 +62,7 @@ def test_pools_as_pytorch_does(
     torch.testing.assert_close(found, expected.to(dtype))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(axes, axes, formats)
 def test_spreads_as_pytorch_does(
     interpreted: ModuleType,

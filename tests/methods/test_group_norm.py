@@ -49,7 +49,11 @@ def test_one_step(method_name: str) -> None:
     gradients = {name: p.grad for name, p in adapted.named_parameters() if p.grad is not None}
     assert gradients.keys() == plan.trained
     assert all(torch.isfinite(gradient).all() for gradient in gradients.values())
-    report = account(adapted, batch=1, size=32)
+
+
+@pytest.mark.parametrize("method_name", ["blocks", "gradfilter", "lora", "repnet", "tinytl"])
+def test_the_memory_of_a_step_is_accounted_for(method_name: str) -> None:
+    report = account(adapt(network(), example_method(method_name, "small")), batch=1, size=32)
     assert 0 < report.kept_bytes < report.total_bytes
 
 

@@ -149,8 +149,14 @@ def test_to_plain_values_and_back() -> None:
     assert method_from_dict(method_to_dict(method)) == method
 
 
-@pytest.mark.parametrize("forward", [True, False])
-@pytest.mark.parametrize("network", [small_mobilenet(), create_network("resnet18", width=0.25)])
+@pytest.mark.parametrize(
+    ("network", "forward"),
+    [
+        (small_mobilenet(), True),
+        (small_mobilenet(), False),
+        (create_network("resnet18", width=0.25), True),
+    ],
+)
 def test_accounting_is_what_pytorch_keeps(network: nn.Module, forward: bool) -> None:
     adapted = adapt(network, FULL + ActivationPruning(0.7, forward=forward)).train()
     for module in adapted.modules():

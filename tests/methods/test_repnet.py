@@ -16,6 +16,7 @@ from pocketune.weights import create_network
 
 from ..networks.meta import on_meta
 from ..networks.names import EVERY_METHOD
+from ..networks.shallow import shallow
 from ..networks.timm_like import MobileNetV2 as TimmLike
 
 # Counts of the published code's layouts: 380,072 and 415,464 are golden, the others worked out by
@@ -62,8 +63,8 @@ def test_a_foreign_network_gets_the_layout_of_its_blocks() -> None:
 @pytest.mark.parametrize("name", EVERY_METHOD)
 def test_side_modules_fit_their_blocks(name: str) -> None:
     options = {} if name == "mcunet_5fps" else {"width": 0.35}
-    network = adapt(create_network(name, classes=3, **options), RepNet()).eval()
-    before = create_network(name, classes=3, **options).eval()
+    network = adapt(shallow(create_network(name, classes=3, **options)), RepNet()).eval()
+    before = shallow(create_network(name, classes=3, **options)).eval()
     before.load_state_dict(network.state_dict(), strict=False)
     for size in (32, 65):
         images = torch.randn(2, 3, size, size)

@@ -29,7 +29,8 @@ def test_other_floats(name: str, dtype: torch.dtype) -> None:
     expected = anatomy(network), output_layer(network)
     network.to(dtype)
     assert (anatomy(network), output_layer(network)) == expected
-    for method in (LoRA(rank=2), TopBlocks(1), LastLayer(), FullFineTune()):
+    others = (LastLayer(), FullFineTune()) if name == "mobilenet" else ()
+    for method in (LoRA(rank=2), TopBlocks(1), *others):
         adapted = adapt(network, method)
         adapted(torch.randn(2, 3, 32, 32, dtype=dtype)).float().square().sum().backward()
         assert trainable(adapted).trained

@@ -13,7 +13,7 @@ import pocketune
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # before a run is made
 def browser() -> str:
     found = next(filter(None, map(shutil.which, _NAMES)), None)
     if found is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -196,28 +195,21 @@ def test_what_cannot_be_saved_is_not_trained(photos: ImageDataset, tmp_path: Pat
         pretrain_supernet(supernet(), photos, tmp_path / "out.pth", **ONE)
 
 
-SCRIPT = """
+SCRIPT = f"""
 import sys, torch
 from pocketune.shrinking import ShrinkingRecipe, pretrain_supernet
 from pocketune.supernet import Space, Supernet
-from tests.shrinking.test_pretraining import SHORT, SPACE
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
-pretrain_supernet(
-    Supernet(SPACE), sys.argv[1], sys.argv[2], recipe=SHORT, accelerator="cpu", devices=2
-)
+made = Supernet(Space.from_dict({SPACE.to_dict()}))
+recipe = {SHORT}
+pretrain_supernet(made, sys.argv[1], sys.argv[2], recipe=recipe, accelerator="cpu", devices=2)
 """
 
 
 def test_two_processes_train_one_supernet(folder: Path, tmp_path: Path) -> None:
     script, out = tmp_path / "script.py", tmp_path / "supernet.safetensors"
     script.write_text(SCRIPT)
-    subprocess.run(
-        [sys.executable, script, folder, out],
-        check=True,
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        timeout=300,
-    )
+    subprocess.run([sys.executable, script, folder, out], check=True, timeout=300)
     assert load_supernet(out).space == SPACE

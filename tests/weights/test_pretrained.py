@@ -107,7 +107,7 @@ def test_reference_logits(public, shared_data):
 def test_batch_norm_restored(public, shared_data, imagenet):
     """True statistics from training images; the logits stay."""
     network = load(public, shared_data)
-    images, _ = prepared(imagenet["train"][::28], public)
+    images, _ = prepared(imagenet["train"][::56], public)
     batches = [normalized(batch) for batch in np.array_split(images, len(images) // BATCH)]
     restore_batch_norm(network, batches)
     stem = network.features[0]

@@ -23,7 +23,7 @@ from pocketune.cli.options import (
     of_method,
     written,
 )
-from pocketune.errors import author_half
+from pocketune.errors import author_half, counted
 from pocketune.options import option
 
 if TYPE_CHECKING:
@@ -283,5 +283,5 @@ def described(values: dict[str, Any]) -> str:
         return " + ".join(described(term) for term in terms)
     rest = [f"{key} {value}" for key, value in values.items() if key not in _NOT_SHOWN]
     if values.get("hidden"):
-        rest.append(f"pruned in {len(values['hidden'])} blocks")
+        rest.append(f"pruned in {counted(len(values['hidden']), 'block')}")
     return ", ".join([str(values.get("name")), *rest])

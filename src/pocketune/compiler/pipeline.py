@@ -111,8 +111,8 @@ def compile(
             progress("measuring the frozen part in 8 bits", _CHECKED)
             features, cost = quantize_features(graphs.features, calibration, prepared.exact)
             onnx.save(features, files[FEATURES])
-            manifest = with_quantized_features(manifest, features, cost)
-        return write_kit(out, manifest, files)
+            return write_kit(out, with_quantized_features(manifest, features, cost), files)
+        return write_kit(out, manifest, files, verify=False)
 
 
 _TRACED, _CHECKED = 0.2, 0.85

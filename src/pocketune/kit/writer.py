@@ -19,7 +19,11 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # one time for all entries, so that equal kits g
 
 
 def write_kit(
-    path: str | os.PathLike[str], manifest: Manifest, files: Mapping[str, bytes | Path]
+    path: str | os.PathLike[str],
+    manifest: Manifest,
+    files: Mapping[str, bytes | Path],
+    *,
+    verify: bool = True,
 ) -> Kit:
     """Write a kit and open it.
 
@@ -30,6 +34,7 @@ def write_kit(
         path: A folder, or a file whose name ends in .zip.
         manifest: The manifest; its `files` are filled in here.
         files: Each file of the kit except the manifest, as bytes or as a path to copy from.
+        verify: As in `Kit.open`; False where the same files have just been verified.
 
     Raises:
         KitError: Something other than a kit is at `path`, or the disk cannot be written.
@@ -48,7 +53,7 @@ def write_kit(
             folder = Path(scratch) / "kit"
             _fill(folder, manifest, files)
             _put_in_place(folder, target, Path(scratch))
-    return Kit.open(target)
+    return Kit.open(target, verify=verify)
 
 
 def check_place(path: str | os.PathLike[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketune.networks.copies import copy_network, gradients_on
+from pocketune.networks.copies import copy_shapes, gradients_on
 from pocketune.networks.shapes import RememberedShapes
 from pocketune.torch_private import tree_leaves
 
@@ -93,7 +93,7 @@ def input_shapes(
     def note(path: str, _: nn.Module, given: list[Tensor]) -> None:
         shapes[path] = tuple(given[0].shape)
 
-    network = copy_network(network).to("meta")
+    network = copy_shapes(network)
     with probing(network, paths=paths, enter=note), RememberedShapes():
         network(torch.empty(images, device="meta", dtype=float_type(network)))
     return shapes

@@ -13,7 +13,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers.group_norm import GroupNorm, group_size
 from pocketune.methods import Method, RepNet, TinyTL, adapt
 from pocketune.networks import about, anatomy
-from pocketune.networks.copies import copy_network
+from pocketune.networks.copies import copy_network, copy_shapes
 from pocketune.papers import published_memory
 from pocketune.papers.counts import PublishedMemory
 from pocketune.pruning.profile import MemoryProfile, PeakModel
@@ -113,7 +113,7 @@ def plan_pruning(
     require_unpruned(network)
     wanted = None if target == CUMULATIVE else _limit(target)
     method = method or _usual_method(network)
-    shapes = copy_network(network).to("meta")
+    shapes = copy_shapes(network)
     full = _measure(shapes, {}, method, size)
     before = MemoryProfile.of(full)
     counts = _hidden_counts(shapes, (block.name for block in before.blocks))

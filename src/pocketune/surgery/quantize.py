@@ -7,7 +7,7 @@ from torch import nn
 
 from pocketune.layers import FrozenConv2d, QuantizedConv2d, QuantizedLinear
 from pocketune.layers.conv import Conv2d, is_plain
-from pocketune.networks.copies import copy_network
+from pocketune.networks.copies import copy_network, copy_shapes
 from pocketune.surgery.freeze import can_freeze
 from pocketune.surgery.swap import swap
 
@@ -51,7 +51,7 @@ def float_shapes(network: nn.Module) -> nn.Module:
     """
     if not quantized(network):
         return network
-    shapes = copy_network(network).to("meta")
+    shapes = copy_shapes(network)
     dequantize(shapes, quantized(shapes))
     return shapes
 

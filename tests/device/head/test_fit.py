@@ -109,7 +109,7 @@ def test_memory_does_not_grow_with_pairs_of_classes() -> None:
 def test_the_memory_of_many_classes_is_predicted(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count, rng = 2000, np.random.default_rng(0)
+    count, rng = 1000, np.random.default_rng(0)
     rows = rng.normal(size=(2 * count, size)).astype(np.float32)
     labels = np.arange(2 * count) % count
     task = classification(count)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from pocketune.kit.manifest import MaskSpec
-from pocketune.networks.copies import copy_network
+from pocketune.networks.copies import copy_shapes
 from pocketune.networks.probe import input_shapes, probing
 from pocketune.networks.shapes import RememberedShapes
 
@@ -108,7 +108,7 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
     def leave(_: str, __: nn.Module, ___: list[Tensor]) -> None:
         running.pop()
 
-    copied = copy_network(network).to("meta")
+    copied = copy_shapes(network)
     with (
         probing(copied, enter=enter, leave=leave),
         RememberedShapes(),

@@ -6,6 +6,7 @@ no derivative here. The activations of our own networks are not among them: thei
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ _DECOMPOSED = (
 )
 
 
+@cache  # PyTorch searches all that it knows of
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Functions of simpler operators, by the operator that they replace."""
     table: dict[Any, Callable[..., Any]] = get_decompositions(_DECOMPOSED)

@@ -23,7 +23,7 @@ from onnx import helper
 
 from pocketune.compiler.passes.arena import arena_bytes
 from pocketune.compiler.passes.fused import fuse_clips
-from pocketune.compiler.passes.liveness import Liveness
+from pocketune.compiler.passes.liveness import Liveness, Operator
 
 DEPTHWISE = "depthwise"
 """Prefix of the names of nodes with one channel per group, whose channels fill whole blocks."""
@@ -219,8 +219,9 @@ def leave_large_plain(model: onnx.ModelProto, size: Mapping[str, int]) -> None:
 
 def arena_in_blocks(model: onnx.ModelProto, liveness: Liveness) -> int:
     """Bytes of the arena of a graph, or of its copy with blocked convolutions if that is larger."""
-    plain = arena_bytes(liveness, model.graph.node)
+    plain = arena_bytes(liveness, list(map(Operator.of, model.graph.node)))
     blocked = block_depthwise(model)
     if blocked is None:
         return plain
-    return max(plain, arena_bytes(blocked_liveness(blocked, liveness), blocked.graph.node))
+    nodes = list(map(Operator.of, blocked.graph.node))
+    return max(plain, arena_bytes(blocked_liveness(blocked, liveness), nodes))

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import is_convolution, weighs
-from pocketune.networks.copies import copy_network, gradients_on
+from pocketune.networks.copies import copy_shapes, gradients_on
 from pocketune.networks.probe import float_type, probing, tensors
 from pocketune.networks.shapes import RememberedShapes
 
@@ -110,7 +110,7 @@ def _run(network: nn.Module, sizes: tuple[int, ...]) -> Output | None:
     """What a run on the meta device shows; None if there is none."""
     if any(is_lazy(tensor) for tensor in (*network.parameters(), *network.buffers())):
         return None
-    copied = copy_network(network).to("meta")
+    copied = copy_shapes(network)
     names = [name for name, module in copied.named_modules() if weighs(module)]
     made: dict[Any, str] = {}
 

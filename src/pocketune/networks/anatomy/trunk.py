@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.modules import is_convolution, main_modules, weighs
-from pocketune.networks.copies import copy_network, gradients_on
+from pocketune.networks.copies import copy_shapes, gradients_on
 from pocketune.networks.probe import float_type, probing, tensors
 from pocketune.networks.shapes import RememberedShapes
 
@@ -99,7 +99,7 @@ def run(network: nn.Module) -> Run:
     lazy = [name for name, p in network.named_parameters() if is_lazy(p)]
     if lazy:
         raise PocketuneError(f"{lazy[0]} has no shape yet: run the network on an image first")
-    copied = copy_network(network).to("meta").requires_grad_(False)
+    copied = copy_shapes(network).requires_grad_(False)
     failures: list[tuple[str, Exception]] = []
     for images in _images(copied):
         calls: dict[str, Call] = {}
