@@ -22,9 +22,8 @@ demo: $(BASE) ## Fine-tune the bundled network on real images, without PyTorch (
 	$(BIN)/pocketune demo
 
 # A process for each core, of one thread each; neighbors stay together and share their fixtures.
-# They start a hundred processes, which read what the first one has compiled.
 test: $(DEV) ## Run the tests
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
 lint: $(DEV) ## Check style, formatting and types
 	$(BIN)/ruff check .

@@ -1,9 +1,6 @@
 """A network is copied with the tensors of an autograd graph that it keeps."""
 
-import copy
-import operator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -35,47 +32,6 @@ def test_an_attribute_that_two_modules_keep_stays_one_tensor_in_the_copy() -> No
     assert copied[0].features is copied[1].seen[0]
     assert copied[0].features.is_leaf
     assert torch.equal(copied[0].features, features)
-
-
-class Counted(nn.Linear):
-    """Counts its copies, in a way of its own."""
-
-    copies = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "copies": self.copies + 1}
-
-
-def test_a_copy_is_that_of_deepcopy() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), Counted(2, 2), nn.GRU(2, 2), nn.Sequential())
-    model[3].append(model[0])  # twice
-    model[0].own, model[0].links = {}, [model[2]]
-    model[0].also = model[0].own
-    model[0].register_buffer("scale", torch.ones(2), persistent=False)
-    model[2].register_forward_hook(print)
-    expected, copied = copy.deepcopy(model), copy_network(model)
-    assert copied[3][0] is copied[0] is not model[0]
-    assert copied[0].links == [copied[2]]
-    assert copied[0].also is copied[0].own is not model[0].own
-    assert copied[1].copies == 1
-    assert all(map(operator.is_, copied[2].parameters(), copied[2]._flat_weights))
-    for made, wanted, own in zip(
-        copied.modules(), expected.modules(), model.modules(), strict=True
-    ):
-        assert type(made) is type(wanted)
-        assert vars(made).keys() == vars(wanted).keys()
-        for name in ("_non_persistent_buffers_set", "training", "_forward_hooks"):
-            assert getattr(made, name) == getattr(wanted, name)
-        assert all(
-            value is not vars(own)[name]
-            for name, value in vars(made).items()
-            if isinstance(value, (dict, list, set))
-        )
-    for (name, made), (_, wanted) in zip(
-        copied.state_dict().items(), model.state_dict().items(), strict=True
-    ):
-        assert torch.equal(made, wanted), name
-        assert made.data_ptr() != wanted.data_ptr()
 
 
 def test_a_copy_of_shapes_has_no_values() -> None:
