@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.data import Loader, load_splits
-from pocketune.data.layouts import CELEBA, read_table
+from pocketune.data.rows import CELEBA
+from pocketune.data.tables import read_table
 from pocketune.tasks import Attributes, Classification
 
 from .refusals import refusal
@@ -143,8 +144,12 @@ class TestBadInput:
         assert "a column for each attribute" in message
 
     def test_no_file_column(self, images):
-        message = refusal(write(images, titles=("photo", *NAMES)))
+        rows = [(f"no {name}", *labels) for name, *labels in ROWS]
+        message = refusal(write(images, rows, titles=("photo", *NAMES)))
         assert "needs the columns file" in message
+
+    def test_a_column_of_another_title_that_names_the_files(self, images):
+        assert by_name(load_splits(write(images, titles=("photo", *NAMES)))) == EXPECTED
 
     def test_two_columns_of_one_name(self, images):
         assert "two columns 'a'" in refusal(write(images, titles=("file", "a", "b", "a")))

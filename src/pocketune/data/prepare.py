@@ -13,7 +13,7 @@ from PIL import Image
 from pocketune.data.decoding import MASK_BYTES, turn_for
 from pocketune.data.finding import labeled_files
 from pocketune.data.images import UnreadableImage, open_image, oriented_size, reading_image
-from pocketune.data.layouts import is_table
+from pocketune.data.rows import is_table
 from pocketune.data.transforms import resized
 from pocketune.errors import PocketuneError, Remedy, check_positive, printable
 from pocketune.files import Skipped, make_folder_of, reading, replacing, shown, writing
