@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pocketune.data.coco import SUFFIX, read_annotations
+from pocketune.data.drawn import Drawn
 from pocketune.data.examples import Examples
+from pocketune.data.labelme import is_labelme, read_labelme
 from pocketune.data.layouts import (
     TestUse,
     are_of_photos,
@@ -65,7 +67,9 @@ def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
     if path.is_file() and is_table(path.name):
         return _tables(FolderSource(path.parent), [path.name], tasks, test)
     if path.is_file() and path.suffix.lower() == SUFFIX:
-        return _annotated([path.name], FolderSource(path.parent), tasks, test, shown(str(path)))
+        beside = FolderSource(path.parent)
+        drawn = read_annotations([path.name], beside.names(), beside, test)
+        return _of_drawn(drawn, path.name, tasks, shown(str(path)))
     if not path.is_dir() and not is_archive(path):
         raise PocketuneError(
             f"{shown(str(path))} is neither a folder nor a .csv, .tsv, .json, .jsonl or .zip file"
@@ -86,9 +90,9 @@ def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
     examples, outside = in_class_folders(names)
     classes = in_use(examples).labels.distinct()
     divided = len(classes) > 1 and not (tables and are_of_photos(classes))
-    annotations = [name for name in names if is_annotations(name)]
-    if annotations and (dense or not divided):
-        return _annotated(annotations, source, tasks, test, where)
+    outlined = _drawn(source, names, tasks, test, where) if dense or not divided else None
+    if outlined is not None:
+        return outlined
     if tables and not divided:
         return _tables(source, tables, tasks, test, names)
     if not examples:
@@ -200,14 +204,23 @@ def _has_titles(source: Source, name: str, tasks: Sequence[type[Task]]) -> bool:
     return has_titles(read_list(source, name), name, tasks)
 
 
-def _annotated(
-    files: Sequence[str], source: Source, tasks: Sequence[type[Task]], test: TestUse, where: str
-) -> Found:
-    """The images that files of annotations list, with the masks that are drawn from these."""
+def _drawn(
+    source: Source, names: Names, tasks: Sequence[type[Task]], test: TestUse, where: str
+) -> Found | None:
+    """The images whose masks are drawn from outlines; None if there are no files of these."""
+    files = [name for name in names if name.lower().endswith(SUFFIX)]
+    if annotations := [name for name in files if is_annotations(name)]:
+        found = read_annotations(annotations, names, source, test)
+        return _of_drawn(found, annotations[0], tasks, where)
+    if is_labelme(files, source):
+        return _of_drawn(read_labelme(files, names, source, test), files[0], tasks, where)
+    return None
+
+
+def _of_drawn(found: Drawn, file: str, tasks: Sequence[type[Task]], where: str) -> Found:
+    """What is found, with the classes of the values of the masks that are drawn."""
     task = _of_masks(tasks, where)
-    found = read_annotations(files, source.names(), source, test)
-    listed = (files[0], found.names)
-    return Found(found.source, found.examples.sorted(), task, listed=listed)
+    return Found(found.source, found.examples.sorted(), task, listed=(file, found.names))
 
 
 def _of_folders(tasks: Sequence[type[Task]], where: str) -> type[Task]:
