@@ -30,6 +30,8 @@ from pocketune.data.pairs import FOLDERS, VOC_FOLDERS, read_pairs
 from pocketune.data.rows import is_table
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive, is_inside
 from pocketune.data.tables import has_titles
+from pocketune.data.yolo import FOLDERS as LABEL_FOLDERS
+from pocketune.data.yolo import YoloSource, read_yolo
 from pocketune.errors import PocketuneError, Remedy, printable
 from pocketune.files import reading, shown
 from pocketune.tasks import TASKS, Task
@@ -89,7 +91,11 @@ def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
         return Found(source, pairs.sorted(), _of_masks(tasks, where), listed=listed)
     examples, outside = in_class_folders(names)
     classes = in_use(examples).labels.distinct()
-    divided = len(classes) > 1 and not (tables and are_of_photos(classes))
+    divided = (
+        len(classes) > 1
+        and not (tables and are_of_photos(classes))
+        and {str(each).casefold() for each in classes} != set(LABEL_FOLDERS)
+    )
     outlined = _drawn(source, names, tasks, test, where) if dense or not divided else None
     if outlined is not None:
         return outlined
@@ -135,6 +141,8 @@ def labeled_files(path: str | Path) -> tuple[Source, list[str], frozenset[str]]:
     tasks, place, where = tuple(TASKS.values()), Path(path), shown(str(path))
     parts = [find(place, tasks, test) for test in ("hold out", "only")]
     source = parts[0].source
+    if isinstance(source, YoloSource):
+        return source.files, list(source.names()), frozenset()
     if not isinstance(source, (FolderSource, ZipSource)):
         raise PocketuneError(
             f"{where} has outlines in pixels of the photos, which copies of another size would not "
@@ -212,6 +220,8 @@ def _drawn(
     if annotations := [name for name in files if is_annotations(name)]:
         found = read_annotations(annotations, names, source, test)
         return _of_drawn(found, annotations[0], tasks, where)
+    if (folders := read_yolo(names, source, where, test)) is not None:
+        return _of_drawn(folders, where, tasks, where)
     if is_labelme(files, source):
         return _of_drawn(read_labelme(files, names, source, test), files[0], tasks, where)
     return None

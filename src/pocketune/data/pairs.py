@@ -49,17 +49,17 @@ def read_pairs(
         PocketuneError: An image has no mask, a mask has no image, or two files stand for one.
     """
     prefix = wrapper(names)
-    images, masks = _in_folders(names, prefix, FOLDERS, where)
+    images, masks = in_folders(names, prefix, FOLDERS, where)
     if images and masks:
         _check_partners(images, masks, where, source)
         return in_use(_divided(images, masks), test)
-    images, masks = _in_folders(names, prefix, VOC_FOLDERS, where)
+    images, masks = in_folders(names, prefix, VOC_FOLDERS, where)
     if images and masks:
         return in_use(_voc(names, prefix, images, masks, source), test)
     return None
 
 
-def _in_folders(
+def in_folders(
     names: Iterable[str], prefix: str, folders: tuple[str, str], where: str
 ) -> tuple[_Keyed, _Keyed]:
     """The files below a folder of images and below one of masks, by the rest of their path."""
