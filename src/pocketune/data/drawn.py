@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, ClassVar, NamedTuple
 
+from pocketune.data.decoding import DRAWN_MASK_BYTES
 from pocketune.data.examples import Examples
 from pocketune.data.layouts import PARTS
 from pocketune.data.names import Names
@@ -35,7 +36,13 @@ class Drawn(NamedTuple):
 
 
 class DrawnSource(ABC):
-    """The files of another source, and masks; see `Source`."""
+    """The files of another source, and masks; see `Source`.
+
+    Attributes:
+        mask_bytes: Bytes for each pixel of a mask while it is read.
+    """
+
+    mask_bytes: ClassVar[int] = DRAWN_MASK_BYTES
 
     def __init__(self, source: Source) -> None:
         self._source = source

@@ -7,9 +7,10 @@ import posixpath
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pocketune.data.coco import SUFFIX, read_annotations
+from pocketune.data.colored import LABEL_MAP, ColoredSource, parse_label_map
 from pocketune.data.drawn import Drawn
 from pocketune.data.examples import Examples
 from pocketune.data.labelme import is_labelme, read_labelme
@@ -87,8 +88,7 @@ def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
         return _tables(source, tables, dense, test, names)
     paired = has_folder(names, (*FOLDERS, *VOC_FOLDERS))
     if paired and (pairs := read_pairs(names, source, where, test)) is not None:
-        listed = _listed(source, prefix, f"{prefix}{FOLDERS[1]}")
-        return Found(source, pairs.sorted(), _of_masks(tasks, where), listed=listed)
+        return _paired(source, names, pairs.sorted(), _of_masks(tasks, where), prefix)
     examples, outside = in_class_folders(names)
     classes = in_use(examples).labels.distinct()
     divided = (
@@ -141,8 +141,8 @@ def labeled_files(path: str | Path) -> tuple[Source, list[str], frozenset[str]]:
     tasks, place, where = tuple(TASKS.values()), Path(path), shown(str(path))
     parts = [find(place, tasks, test) for test in ("hold out", "only")]
     source = parts[0].source
-    if isinstance(source, YoloSource):
-        return source.files, list(source.names()), frozenset()
+    if isinstance(source, (ColoredSource, YoloSource)):
+        source = source.files
     if not isinstance(source, (FolderSource, ZipSource)):
         raise PocketuneError(
             f"{where} has outlines in pixels of the photos, which copies of another size would not "
@@ -192,6 +192,17 @@ def _check_exists(path: Path) -> None:
         found = path.exists()
     if not found:
         raise PocketuneError(f"{shown(str(path))} does not exist; check the path")
+
+
+def _paired(source: Source, names: Names, pairs: Examples, task: type[Task], prefix: str) -> Found:
+    """Images and masks in folders, with the names of classes beside these."""
+    label_map = f"{prefix}{LABEL_MAP}"
+    if names.find(label_map) is None:
+        listed = _listed(source, prefix, f"{prefix}{FOLDERS[1]}")
+        return Found(source, pairs, task, listed=listed)
+    colors, titles = parse_label_map(read_list(source, label_map), label_map)
+    masks = Names(sorted(mask.name for mask in cast("Sequence[Mask]", pairs.labels)))
+    return Found(ColoredSource(source, masks, colors), pairs, task, listed=(label_map, titles))
 
 
 def _tables(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from pocketune.data.dataset import VAL_FRACTION, ImageDataset, Splits, stratify
-from pocketune.data.decoding import DRAWN_MASK_BYTES, MASK_BYTES, LargestDecoding
+from pocketune.data.decoding import MASK_BYTES, LargestDecoding
 from pocketune.data.drawn import DrawnSource
 from pocketune.data.examples import Examples
 from pocketune.data.finding import Found, find, has_test
@@ -107,7 +107,7 @@ def _mask_bytes(found: Found) -> int:
     """Bytes for each pixel of a mask while it is read; 0 without masks."""
     if not found.task.dense:
         return 0
-    return DRAWN_MASK_BYTES if isinstance(found.source, DrawnSource) else MASK_BYTES
+    return found.source.mask_bytes if isinstance(found.source, DrawnSource) else MASK_BYTES
 
 
 def training_images(photos: ImageDataset | str | os.PathLike[str]) -> ImageDataset:
