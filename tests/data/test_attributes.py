@@ -63,6 +63,13 @@ class TestLayouts:
         assert by_name(splits) == {name[4:]: labels for name, labels in EXPECTED.items()}
         assert by_name(load_splits(images / "img" / CELEBA)) == by_name(splits)
 
+    def test_celebas_list_beside_the_folder_of_photos_and_other_lists(self, images):
+        lines = ["image_id,smiles", *(f"{name[4:]},{a}" for name, a, *_ in ROWS)]
+        (images / "list_attr_celeba.csv").write_text("\n".join(lines))
+        (images / "list_eval_partition.csv").write_text("image_id,partition\n0.png,0")
+        labels = by_name(load_splits(images))
+        assert labels == {name: row[:1] for name, row in EXPECTED.items()}
+
     def test_divided_by_a_column(self, images):
         rows = [(*row, "val" if i < 3 else "train") for i, row in enumerate(ROWS)]
         splits = load_splits(write(images, rows, titles=("file", *NAMES, "Split")))

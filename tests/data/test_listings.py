@@ -44,10 +44,11 @@ class TestOfHuggingFace:
             assert has_test(place)
             assert all("test/" in n for n in load_splits(place, test="only").val.names)
 
-    def test_one_part(self, tree, kind):
+    @pytest.mark.parametrize("part", ["train", "test"])
+    def test_a_single_part_is_not_one(self, tree, kind, part):
         names = [f"{i}.png" for i in range(4)]
-        files = {f"train/{n}": i for i, n in enumerate(names)}
-        path = tree({**files, f"train/metadata.{kind}": lines(names, kind)})
+        files = {f"{part}/{n}": i for i, n in enumerate(names)}
+        path = tree({**files, f"{part}/metadata.{kind}": lines(names, kind)})
         assert len(load_splits(path, val_fraction=0.5).val) == 2
 
 

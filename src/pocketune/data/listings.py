@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pocketune.data.sources import Source
     from pocketune.tasks import Task
 
-_LABELS = ("labels", "train_labels", "trainlabels")
+_LABELS = ("labels", "train_labels", "trainlabels", "list_attr_celeba")
 """Names of the table of the labels, where there are others beside it, without the suffix."""
 
 
@@ -85,9 +85,9 @@ def read_tables(
     found: list[Table] = []
     for name in tables:
         folder = posixpath.dirname(name)
-        part = PARTS.get(posixpath.basename(folder).casefold())
-        if len(tables) > 1 and part is None:
-            part = PARTS.get(_stem(name))
+        part = None
+        if len(tables) > 1:
+            part = PARTS.get(_stem(name)) or PARTS.get(posixpath.basename(folder).casefold())
         places, data = Places(source, name, names), read_list(source, name)
         table = read_table(data, name, tasks, test, part=part, places=places)
         if found and table[1:] != found[0][1:]:

@@ -47,10 +47,10 @@ def load_splits(
 
     Args:
         path: A folder of class folders (also under `train/`, `val/` and `test/`), folders of
-            images and masks (see `read_pairs`), a CSV (see `read_table`), annotations in COCO's
-            format (see `read_annotations`), or a .zip of any of these. In a folder or archive
-            with fewer than two class folders and one CSV, or with a CSV of images and masks, the
-            CSV is used.
+            images and masks (see `read_pairs`), a table (see `read_table` and `choose_tables`),
+            annotations in COCO's format (see `read_annotations`), of labelme (`read_labelme`) or
+            YOLO (`read_yolo`), or a .zip of any of these. In a folder or archive with fewer than
+            two class folders, or with a table of images and masks, the table is used.
         val_fraction: Fraction for validation if the data is not divided. Where images have classes,
             it is the fraction of each class. None is a fifth of each class of ten or more photos.
         seed: Seed of the division.
