@@ -67,7 +67,7 @@ class TestMasks:
         assert (masks[1] == "background").all()
 
     def test_the_photo_within_is_never_in_memory(self, set_of):
-        photo = 'a\\"' * (1 << 20)
+        photo = ("a" * (1 << 16) + '\\"') * 128
         files = {f"{i}.json": record(CAT, image="a.png", imageData=photo) for i in range(2)}
         path = set_of(files, "0.png", "1.png")
         for name in files:
@@ -86,6 +86,7 @@ class TestPlaces:
         [
             ("a.json", "a.png", "a.png"),
             ("set/a.json", "a.png", "set/a.png"),
+            ("images/a.json", "a.png", "images/a.png"),
             ("labels/a.json", "..\\images\\b.png", "images/b.png"),
             ("a.json", "C:\\photos\\old.png", "a.png"),
             ("a.json", "", "a.png"),

@@ -92,6 +92,11 @@ class TestPlaces:
             path = tree({**files, name: text}, name.replace("/", "_"))
             assert load_splits(path, val_fraction=0).classes == ("background", "cat")
 
+    def test_other_files_are_passed_over(self, tree):
+        files = {"images/a.png": 1, "images/a.json": "{}", "labels/a.txt": CAT, "labels/a.npy": ""}
+        path = tree({**files, "data.yaml": NAMES, "images/classes.txt": "x"})
+        assert load_splits(path, val_fraction=0).train.names == ("images/a.png",)
+
     def test_masks_are_used_where_there_are_masks(self, tree):
         files = {"images/a.png": 1, "labels/a.txt": CAT, "masks/a.png": 2, "data.yaml": NAMES}
         assert "a picture of more than 256 colors" in refusal(tree(files))

@@ -24,7 +24,7 @@ from pocketune.data.masks import NAMES_FILES
 from pocketune.data.masks import parse_names as parse_lines
 from pocketune.data.names import Names
 from pocketune.data.outlines import corners_of, drawing
-from pocketune.data.pairs import in_folders
+from pocketune.data.pairs import in_folders, may_be_images
 from pocketune.data.polygons import area, fill_polygon
 from pocketune.data.shapes import Corners
 from pocketune.data.sources import Source
@@ -36,7 +36,6 @@ from pocketune.tasks.segmentation import Mask
 
 FOLDERS = ("images", "labels")
 _SUFFIX = ".txt"
-_NO_PHOTOS = (_SUFFIX, ".json", ".npy", ".cache")
 _YAML = (".yaml", ".yml")
 _BOX = 4  # numbers
 _FEWEST = 3  # corners
@@ -63,8 +62,7 @@ def read_yolo(names: Names, source: Source, where: str, test: TestUse = "hold ou
     if not (has_folder(names, FOLDERS[:1]) and has_folder(names, FOLDERS[1:])):
         return None
     texts = (name for name in names if name.lower().endswith(_SUFFIX))
-    others = (name for name in names if not name.lower().endswith(_NO_PHOTOS))
-    images, _ = in_folders(others, prefix, FOLDERS, where)
+    images, _ = in_folders(may_be_images(names), prefix, FOLDERS, where)
     _, labels = in_folders(texts, prefix, FOLDERS, where)
     keys = sorted(images.keys() & labels.keys(), key=labels.__getitem__)
     if not keys:
