@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.data import Loader, load_splits
-from pocketune.data.layouts import CELEBA, read_table
+from pocketune.data.rows import CELEBA
+from pocketune.data.tables import read_table
 from pocketune.tasks import Attributes, Classification
 
 from .refusals import refusal
@@ -61,6 +62,13 @@ class TestLayouts:
         assert splits.classes == ("Red_Hair", "smiles", "Jünger")
         assert by_name(splits) == {name[4:]: labels for name, labels in EXPECTED.items()}
         assert by_name(load_splits(images / "img" / CELEBA)) == by_name(splits)
+
+    def test_celebas_list_beside_the_folder_of_photos_and_other_lists(self, images):
+        lines = ["image_id,smiles", *(f"{name[4:]},{a}" for name, a, *_ in ROWS)]
+        (images / "list_attr_celeba.csv").write_text("\n".join(lines))
+        (images / "list_eval_partition.csv").write_text("image_id,partition\n0.png,0")
+        labels = by_name(load_splits(images))
+        assert labels == {name: row[:1] for name, row in EXPECTED.items()}
 
     def test_divided_by_a_column(self, images):
         rows = [(*row, "val" if i < 3 else "train") for i, row in enumerate(ROWS)]
@@ -143,8 +151,12 @@ class TestBadInput:
         assert "a column for each attribute" in message
 
     def test_no_file_column(self, images):
-        message = refusal(write(images, titles=("photo", *NAMES)))
+        rows = [(f"no {name}", *labels) for name, *labels in ROWS]
+        message = refusal(write(images, rows, titles=("photo", *NAMES)))
         assert "needs the columns file" in message
+
+    def test_a_column_of_another_title_that_names_the_files(self, images):
+        assert by_name(load_splits(write(images, titles=("photo", *NAMES)))) == EXPECTED
 
     def test_two_columns_of_one_name(self, images):
         assert "two columns 'a'" in refusal(write(images, titles=("file", "a", "b", "a")))

@@ -149,7 +149,7 @@ class TestTable:
     def test_missing(self, tmp_path):
         assert "does not exist" in refusal(tmp_path / "labels.csv")
 
-    @pytest.mark.parametrize("header", ["file,width", "label,width", "a,b", "1.png,cat,3"])
+    @pytest.mark.parametrize("header", ["file", "label,width", "a,b,c", "1.png,cat,3"])
     def test_missing_column(self, tree, header):
         message = refusal(self.write(tree, f"{header}\n1.png,cat\n"))
         assert "columns file and label" in message

@@ -44,3 +44,18 @@ def test_any_object():
 def test_what_is_no_object(text):
     with pytest.raises(ValueError, match=r"there is no|Expecting|Unterminated"):
         list(members(io.StringIO(text)))
+
+
+@pytest.mark.parametrize("count", [1, 7, 1 << 16])
+@pytest.mark.parametrize("left_out", ['"', "\\", 'x"\\"', 3, [4], None])
+def test_a_member_that_is_left_out(monkeypatch, count, left_out):
+    monkeypatch.setattr(json_stream, "_AT_ONCE", count)
+    text = io.StringIO(json.dumps({"a": [1], "long": left_out, "b": 2}))
+    assert list(members(text, without="long")) == [("a", 1), ("b", 2)]
+
+
+@pytest.mark.usefixtures("few_at_once")
+@pytest.mark.parametrize("text", ['{"a": "x', '{"a": "x\\', '{"a": "x\\"'])
+def test_a_text_without_an_end_that_is_left_out(text):
+    with pytest.raises(ValueError, match="Unterminated"):
+        list(members(io.StringIO(text), without="a"))

@@ -82,7 +82,7 @@ class TestFolders:
 
     def test_other_files_are_passed_over(self, pairs):
         path = pairs("images/a.png masks/a.png")
-        for name in ("images/notes.txt", "masks/Thumbs.db"):
+        for name in ("images/notes.txt", "masks/Thumbs.db", "images/a.json", "masks/a.xml"):
             (path / name).write_bytes(b"no image")
         assert split(path, val_fraction=0)[0] == [("images/a.png", "masks/a.png")]
 

@@ -57,8 +57,8 @@ class RunOptions:
     photos: str | Path | None = argument(
         "Labeled photos: a folder with one subfolder per class (optionally below train/, val/ and "
         "test/, which no run sees), a CSV of file and label, a CSV of file and a 0/1 column per "
-        "attribute, folders images/ and masks/, a CSV of image and mask, annotations of COCO, or a "
-        ".zip of these.",
+        "attribute, folders images/ and masks/, a CSV of image and mask, polygons of COCO, labelme "
+        "or YOLO, or a .zip of these.",
         default=None,
         metavar="PHOTOS",
     )

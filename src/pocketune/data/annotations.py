@@ -1,35 +1,22 @@
-"""Objects in images, from a file of annotations in COCO's format; their masks are drawn from it.
-
-A mask is drawn each time it is read. Only the outlines of the objects are in memory.
-"""
+"""Objects in images, from a file of annotations in COCO's format; their masks are drawn from it."""
 
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping
 from itertools import pairwise
 from typing import IO, Any, NoReturn
 
-import numpy as np
-
-from pocketune.arrays import distinct
-from pocketune.data.decoding import MASK_BYTES, MAX_WORKING_BYTES, turn_for
 from pocketune.data.json_stream import members
-from pocketune.data.names import Names
+from pocketune.data.outlines import Outlines, corners_of, is_label, is_side
 from pocketune.data.polygons import check_runs, parse_runs
-from pocketune.data.shapes import Corners, Shapes
+from pocketune.data.shapes import Shapes
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, shown
 from pocketune.tasks.base import as_label
 
-BACKGROUND = "background"
-"""The class of the pixels without an object."""
-_PIXEL_BYTES = 8  # what limits the size of other gray images
 
-
-class Annotations:
+class Annotations(Outlines):
     """The images that a file lists and the objects in them.
 
     Args:
@@ -41,7 +28,6 @@ class Annotations:
 
     Attributes:
         name: Its name.
-        images: The names of the images, sorted.
         categories: The names of the categories that have an object, in the order of the file.
     """
 
@@ -52,48 +38,14 @@ class Annotations:
             for kind, record in members(io.TextIOWrapper(file, "utf-8-sig")):
                 reader.add(kind, record)
         reader.check()
-        self._shapes = reader.shapes
-        ranks = sorted(range(len(reader.images)), key=lambda each: reader.files[each])
-        self.images = Names(reader.files[each] for each in ranks)
-        self._sizes = np.array([reader.sizes[each] for each in ranks]).reshape(-1, 2)
-        self._order = self._shapes.order()
-        ordered = self._shapes.images[self._order]
-        self._starts = np.searchsorted(ordered, ranks)
-        self._ends = np.searchsorted(ordered, ranks, side="right")
-        self._named = tuple(reader.labels[each] for each in range(len(reader.categories)))
-        used = {self._named[each] for each in distinct(self._shapes.categories).tolist()}
-        self.categories = tuple(dict.fromkeys(each for each in reader.listed if each in used))
-
-    @contextmanager
-    def open(self, image: str, values: Mapping[str, int]) -> Iterator[IO[bytes]]:
-        """The mask of an image as a file, in Netpbm's gray format.
-
-        Larger objects are drawn first, so that smaller ones within them are seen. Pixels without an
-        object are 0.
-
-        Args:
-            image: One of `images`.
-            values: The value of each category.
-
-        Raises:
-            FileNotFoundError: There is no such image.
-            ValueError: The image is too large, or a run-length code is not of its size.
-        """
-        index = self.images.find(image)
-        if index is None:
-            raise FileNotFoundError(image)
-        height, width = self._sizes[index].tolist()
-        if height * width * _PIXEL_BYTES > MAX_WORKING_BYTES:
-            raise ValueError(f"its {width} x {height} pixels are too many; make the image smaller")
-        shapes = self._order[self._starts[index] : self._ends[index]].tolist()
-        with turn_for(MASK_BYTES * height * width):
-            pixels = np.zeros((height, width), np.uint8)
-            # A category without an object may have no value.
-            self._shapes.fill(pixels, shapes, [values.get(each, 0) for each in self._named])
-            mask = b"".join([f"P5 {width} {height} 255\n".encode(), pixels.data])
-            del pixels
-        with io.BytesIO(mask) as file:
-            yield file
+        numbers = range(len(reader.images))
+        super().__init__(
+            [reader.files[each] for each in numbers],
+            [reader.sizes[each] for each in numbers],
+            reader.shapes,
+            [reader.labels[each] for each in range(len(reader.categories))],
+        )
+        self.categories = tuple(dict.fromkeys(each for each in reader.listed if each in self.used))
 
 
 class _Reader:
@@ -151,7 +103,7 @@ class _Reader:
             record.get("height", 0),
             record.get("width", 0),
         )
-        if not isinstance(file, str) or not _is_side(height) or not _is_side(width):
+        if not isinstance(file, str) or not is_side(height) or not is_side(width):
             self._refuse(f"has the image {file} without a file_name, a height or a width")
         number = self._number(self.images, record, "id")
         if number in self.files:
@@ -161,9 +113,9 @@ class _Reader:
 
     def _add_categories(self, record: Mapping[str, Any]) -> None:
         label = record.get("name")
-        if not isinstance(label, str) or not label.strip() or len(label.splitlines()) > 1:
+        if not is_label(label):
             self._refuse(f"has the category {record.get('id')} without a name")
-        label = as_label(label.strip())
+        label = as_label(str(label).strip())
         self.labels[self._number(self.categories, record, "id")] = label
         self.listed.append(label)
 
@@ -179,7 +131,7 @@ class _Reader:
             else:
                 if not outline:
                     raise ValueError("it is a box")
-                self.shapes.add_polygons(image, category, list(map(_corners, outline)))
+                self.shapes.add_polygons(image, category, list(map(corners_of, outline)))
         except (ValueError, TypeError) as error:
             self._refuse(
                 f"has the object {record.get('id')} without an outline ({error}), but masks are "
@@ -196,16 +148,3 @@ class _Reader:
 
     def _refuse(self, what: str, remedy: str = "export it again") -> NoReturn:
         raise PocketuneError(f"{shown(self._name)} {shown(what, 200)}; {remedy}")
-
-
-def _is_side(value: Any) -> bool:
-    """Whether a value is a number of pixels; some programs write it as 640.0."""
-    return isinstance(value, (int, float)) and 0 < value < 2**31 and value == int(value)
-
-
-def _corners(numbers: Any) -> Corners:
-    """The corners (n, 2) of a polygon, from x and y of each in turn."""
-    corners = np.array(numbers, np.float32)
-    if corners.ndim != 1 or len(corners) % 2 or not all(map(math.isfinite, corners.tolist())):
-        raise ValueError("a polygon is not a list of x and y")
-    return corners.reshape(-1, 2)

@@ -9,43 +9,26 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, NamedTuple
+from contextlib import AbstractContextManager
+from typing import IO
 
-from pocketune.data.annotations import BACKGROUND, Annotations
+from pocketune.data.annotations import Annotations
+from pocketune.data.drawn import Drawn, DrawnSource, list_of, part_of, values_of
 from pocketune.data.examples import Example, Examples
 from pocketune.data.layouts import PARTS, TestUse, in_use
 from pocketune.data.names import Names
 from pocketune.data.pairs import FOLDERS
 from pocketune.data.sources import Source
-from pocketune.errors import PocketuneError
 from pocketune.files import reading, shown
 from pocketune.tasks.segmentation import Mask
 
 SUFFIX = ".json"
 _PART = re.compile(rf"instances_({'|'.join(PARTS)})\d*", re.IGNORECASE)
-_MOST = 254
-"""Categories that masks have values for, beside the background and what is ignored."""
-
-
-class Annotated(NamedTuple):
-    """The images of files of annotations.
-
-    Attributes:
-        source: The files, with a mask for each image.
-        examples: The images, with the masks as labels.
-        names: The names of the values of the masks, as in `classes.txt`.
-    """
-
-    source: AnnotatedSource
-    examples: Examples
-    names: bytes
 
 
 def read_annotations(
     files: Sequence[str], names: Names, source: Source, test: TestUse = "hold out"
-) -> Annotated:
+) -> Drawn:
     """The images that files of annotations list.
 
     The background has the value 0, and the categories that have an object those from 1 on. Those of
@@ -66,19 +49,13 @@ def read_annotations(
     for file in files:
         with reading(shown(file)), source.open(file) as stream:
             read.append(Annotations(stream, file))
-    labels = dict.fromkeys([BACKGROUND, *(label for each in read for label in each.categories)])
-    if len(labels) - 1 > _MOST:
-        raise PocketuneError(
-            f"{shown(files[0])} has objects of {len(labels) - 1} categories, but masks have values "
-            f"for {_MOST}; merge some of them"
-        )
-    drawn = AnnotatedSource(source, read, {label: value for value, label in enumerate(labels)})
+    values = values_of((label for each in read for label in each.categories), files[0])
+    drawn = AnnotatedSource(source, read, values)
     examples = Examples(example for each in read for example in _examples(each, names))
-    listed = "".join(f"{value}={label}\n" for value, label in enumerate(labels))
-    return Annotated(drawn, in_use(examples, test), listed.encode())
+    return Drawn(drawn, in_use(examples, test), list_of(values))
 
 
-class AnnotatedSource:
+class AnnotatedSource(DrawnSource):
     """Files, and the masks that are drawn from annotations; see `Source`.
 
     The mask of the image `1.jpg` of `annotations.json` is `annotations.json/1.jpg`.
@@ -87,53 +64,25 @@ class AnnotatedSource:
     def __init__(
         self, source: Source, annotations: Sequence[Annotations], values: dict[str, int]
     ) -> None:
-        self._source, self._values = source, values
+        super().__init__(source)
+        self._values = values
         self._annotations = {each.name: each for each in annotations}
 
-    @property
-    def root(self) -> Path:
-        """See `Source`."""
-        return self._source.root
-
-    def names(self) -> Names:
-        """See `Source`."""
-        return self._source.names()
-
-    def empty_folders(self) -> list[str]:
-        """See `Source`."""
-        return self._source.empty_folders()
-
-    def beginning(self, name: str, size: int) -> bytes:
-        """See `Source`."""
-        return self._source.beginning(name, size)
-
-    @contextmanager
-    def open(self, name: str) -> Iterator[IO[bytes]]:
-        """See `Source`."""
-        file = self._file(name)
-        if file is None:
-            with self._source.open(name) as opened:
-                yield opened
-            return
-        with self._annotations[file].open(name[len(file) + 1 :], self._values) as mask:
-            yield mask
-
-    def stamp(self, name: str) -> tuple[int, ...]:
-        """See `Source`; a mask changes with its file of annotations."""
-        return self._source.stamp(self._file(name) or name)
-
-    def _file(self, name: str) -> str | None:
-        """The file of annotations that a mask is drawn from."""
+    def file_of(self, name: str) -> str | None:
+        """See `DrawnSource`; the file of annotations."""
         return next((file for file in self._annotations if name.startswith(f"{file}/")), None)
+
+    def draw(self, name: str) -> AbstractContextManager[IO[bytes]]:
+        """See `DrawnSource`."""
+        file = self.file_of(name) or ""
+        return self._annotations[file].open(name[len(file) + 1 :], self._values)
 
 
 def _examples(annotations: Annotations, names: Names) -> Iterator[Example]:
     """Each image with the mask that is drawn for it."""
     folder, file = posixpath.split(annotations.name)
     named = _PART.fullmatch(file.removesuffix(SUFFIX))
-    places = [named[1]] if named else folder.split("/")
-    inside = [PARTS[each.casefold()] for each in places if each.casefold() in PARTS]
-    part = inside[-1] if inside else None
+    part = part_of([named[1]] if named else folder.split("/"))
     folders = _folders(folder, file)
     for image in annotations.images:
         places = [posixpath.normpath(posixpath.join(each, image)) for each in folders]

@@ -48,6 +48,8 @@ MASK_BYTES = 2
 """For each pixel of a mask: decoded, and as an array."""
 DRAWN_MASK_BYTES = 3
 """The same of a mask that is drawn from polygons, with the file that it is decoded from."""
+COLORED_MASK_BYTES = 5
+"""The same of a mask in colors: four for its color, and one for the number of its class."""
 _MOST_WAITING = 4096
 """Masks whose sizes are remembered, more than wait at the same time."""
 

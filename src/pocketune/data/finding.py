@@ -7,35 +7,39 @@ import posixpath
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from pocketune.data.coco import SUFFIX, read_annotations
-from pocketune.data.examples import Example, Examples
+from pocketune.data.colored import LABEL_MAP, ColoredSource, parse_label_map
+from pocketune.data.drawn import Drawn
+from pocketune.data.examples import Examples
+from pocketune.data.labelme import is_labelme, read_labelme
 from pocketune.data.layouts import (
     TestUse,
+    are_of_photos,
     has_folder,
-    has_titles,
     in_class_folders,
     in_use,
     is_annotations,
-    is_table,
-    read_table,
     wrapper,
 )
+from pocketune.data.listings import choose_tables, read_tables
+from pocketune.data.lists import content, read_list
 from pocketune.data.masks import NAMES_FILES
 from pocketune.data.names import Names
 from pocketune.data.pairs import FOLDERS, VOC_FOLDERS, read_pairs
+from pocketune.data.rows import is_table
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive, is_inside
+from pocketune.data.tables import has_titles
+from pocketune.data.yolo import FOLDERS as LABEL_FOLDERS
+from pocketune.data.yolo import YoloSource, read_yolo
 from pocketune.errors import PocketuneError, Remedy, printable
-from pocketune.files import ARCHIVE_DAMAGE, reading, shown
+from pocketune.files import reading, shown
 from pocketune.tasks import TASKS, Task
 from pocketune.tasks.segmentation import Mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-_LARGEST_LIST = 128 << 20
-"""Most bytes of a file that lists photos or classes: a line for each of a million photos has 60."""
 
 
 class Found(NamedTuple):
@@ -64,33 +68,39 @@ def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
     """The labeled files at the user's path; none is opened but a CSV."""
     _check_exists(path)
     if path.is_file() and is_table(path.name):
-        return _table(FolderSource(path.parent), path.name, tasks, test)
+        return _tables(FolderSource(path.parent), [path.name], tasks, test)
     if path.is_file() and path.suffix.lower() == SUFFIX:
-        return _annotated([path.name], FolderSource(path.parent), tasks, test, shown(str(path)))
+        beside = FolderSource(path.parent)
+        drawn = read_annotations([path.name], beside.names(), beside, test)
+        return _of_drawn(drawn, path.name, tasks, shown(str(path)))
     if not path.is_dir() and not is_archive(path):
         raise PocketuneError(
-            f"{shown(str(path))} is neither a folder nor a .csv, .tsv, .json or .zip file"
+            f"{shown(str(path))} is neither a folder nor a .csv, .tsv, .json, .jsonl or .zip file"
         )
     source = _source(path)
     names, where = source.names(), shown(str(path))
     if not names:
         raise PocketuneError(f"{where} is empty; put a folder of images for each class there")
     prefix = wrapper(names)
-    tables = [name for name in names if is_table(name) and "/" not in name[len(prefix) :]]
+    tables = choose_tables(source, names, prefix)
     dense = [task for task in tasks if task.dense]
-    if len(tables) == 1 and dense and _has_titles(source, tables[0], dense):
-        return _table(source, tables[0], dense, test)
+    if tables and dense and _has_titles(source, tables[0], dense):
+        return _tables(source, tables, dense, test, names)
     paired = has_folder(names, (*FOLDERS, *VOC_FOLDERS))
     if paired and (pairs := read_pairs(names, source, where, test)) is not None:
-        listed = _listed(source, prefix, f"{prefix}{FOLDERS[1]}")
-        return Found(source, pairs.sorted(), _of_masks(tasks, where), listed=listed)
+        return _paired(source, names, pairs.sorted(), _of_masks(tasks, where), prefix)
     examples, outside = in_class_folders(names)
     classes = in_use(examples).labels.distinct()
-    annotations = [name for name in names if is_annotations(name)]
-    if annotations and (dense or len(classes) < 2):
-        return _annotated(annotations, source, tasks, test, where)
-    if len(classes) < 2 and len(tables) == 1:
-        return _table(source, tables[0], tasks, test)
+    divided = (
+        len(classes) > 1
+        and not (tables and are_of_photos(classes))
+        and {str(each).casefold() for each in classes} != set(LABEL_FOLDERS)
+    )
+    outlined = _drawn(source, names, tasks, test, where) if dense or not divided else None
+    if outlined is not None:
+        return outlined
+    if tables and not divided:
+        return _tables(source, tables, tasks, test, names)
     if not examples:
         raise PocketuneError(
             f"{where} has no class folders; put each class's images into a folder of its name"
@@ -131,6 +141,8 @@ def labeled_files(path: str | Path) -> tuple[Source, list[str], frozenset[str]]:
     tasks, place, where = tuple(TASKS.values()), Path(path), shown(str(path))
     parts = [find(place, tasks, test) for test in ("hold out", "only")]
     source = parts[0].source
+    if isinstance(source, (ColoredSource, YoloSource)):
+        source = source.files
     if not isinstance(source, (FolderSource, ZipSource)):
         raise PocketuneError(
             f"{where} has outlines in pixels of the photos, which copies of another size would not "
@@ -182,39 +194,54 @@ def _check_exists(path: Path) -> None:
         raise PocketuneError(f"{shown(str(path))} does not exist; check the path")
 
 
-def _table(source: Source, name: str, tasks: Sequence[type[Task]], test: TestUse) -> Found:
-    """The labeled files that a table lists; their names are relative to its folder."""
-    table, folder = read_table(_read(source, name), name, tasks, test), posixpath.dirname(name)
-    examples = Examples(_within(folder, example) for example in table.examples)
-    listed = _listed(source, folder) if table.task.dense else None
-    return Found(source, examples.sorted(), table.task, table.titles, listed=listed)
+def _paired(source: Source, names: Names, pairs: Examples, task: type[Task], prefix: str) -> Found:
+    """Images and masks in folders, with the names of classes beside these."""
+    label_map = f"{prefix}{LABEL_MAP}"
+    if names.find(label_map) is None:
+        listed = _listed(source, prefix, f"{prefix}{FOLDERS[1]}")
+        return Found(source, pairs, task, listed=listed)
+    colors, titles = parse_label_map(read_list(source, label_map), label_map)
+    masks = Names(sorted(mask.name for mask in cast("Sequence[Mask]", pairs.labels)))
+    return Found(ColoredSource(source, masks, colors), pairs, task, listed=(label_map, titles))
+
+
+def _tables(
+    source: Source,
+    tables: Sequence[str],
+    tasks: Sequence[type[Task]],
+    test: TestUse,
+    names: Names | None = None,
+) -> Found:
+    """The labeled files that tables list."""
+    found = read_tables(source, tables, tasks, test, names)
+    listed = _listed(source, posixpath.dirname(tables[0])) if found.task.dense else None
+    return Found(source, found.examples, found.task, found.titles, listed=listed)
 
 
 def _has_titles(source: Source, name: str, tasks: Sequence[type[Task]]) -> bool:
     """Whether a table has the columns of one of these tasks."""
-    return has_titles(_read(source, name), name, tasks)
+    return has_titles(read_list(source, name), name, tasks)
 
 
-def _within(folder: str, example: Example) -> Example:
-    """An example whose files are relative to a folder."""
-    label = example.label
-    if isinstance(label, Mask):
-        label = label._replace(name=_joined(folder, label.name))
-    return example._replace(name=_joined(folder, example.name), label=label)
+def _drawn(
+    source: Source, names: Names, tasks: Sequence[type[Task]], test: TestUse, where: str
+) -> Found | None:
+    """The images whose masks are drawn from outlines; None if there are no files of these."""
+    files = [name for name in names if name.lower().endswith(SUFFIX)]
+    if annotations := [name for name in files if is_annotations(name)]:
+        found = read_annotations(annotations, names, source, test)
+        return _of_drawn(found, annotations[0], tasks, where)
+    if (folders := read_yolo(names, source, where, test)) is not None:
+        return _of_drawn(folders, where, tasks, where)
+    if is_labelme(files, source):
+        return _of_drawn(read_labelme(files, names, source, test), files[0], tasks, where)
+    return None
 
 
-def _joined(folder: str, name: str) -> str:
-    return posixpath.normpath(posixpath.join(folder, name))
-
-
-def _annotated(
-    files: Sequence[str], source: Source, tasks: Sequence[type[Task]], test: TestUse, where: str
-) -> Found:
-    """The images that files of annotations list, with the masks that are drawn from these."""
+def _of_drawn(found: Drawn, file: str, tasks: Sequence[type[Task]], where: str) -> Found:
+    """What is found, with the classes of the values of the masks that are drawn."""
     task = _of_masks(tasks, where)
-    found = read_annotations(files, source.names(), source, test)
-    listed = (files[0], found.names)
-    return Found(found.source, found.examples.sorted(), task, listed=listed)
+    return Found(found.source, found.examples.sorted(), task, listed=(file, found.names))
 
 
 def _of_folders(tasks: Sequence[type[Task]], where: str) -> type[Task]:
@@ -246,20 +273,5 @@ def _listed(source: Source, *folders: str) -> tuple[str, bytes] | None:
     """The file of the names of classes in one of these folders, and its bytes; None without."""
     for folder, name in product(folders, NAMES_FILES):
         with suppress(OSError), source.open(posixpath.join(folder, name)) as file:
-            return name, _content(file, name)
+            return name, content(file, name)
     return None
-
-
-def _read(source: Source, name: str) -> bytes:
-    with reading(shown(name), *ARCHIVE_DAMAGE), source.open(name) as file:
-        return _content(file, name)
-
-
-def _content(file: IO[bytes], name: str) -> bytes:
-    content = file.read(_LARGEST_LIST + 1)
-    if len(content) > _LARGEST_LIST:
-        raise PocketuneError(
-            f"{shown(name)} is larger than the {_LARGEST_LIST >> 20} MB that a list of photos may "
-            "have; check that it is one"
-        )
-    return content

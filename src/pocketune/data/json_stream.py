@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import IO, Any
 
 _AT_ONCE = 1 << 16  # characters
 _SPACE = " \t\r\n"
 _ENDS = (*_SPACE, *",:]}")
+_IN_TEXT = re.compile(r'["\\]')
 
 
-def members(file: IO[str]) -> Iterator[tuple[str, Any]]:
+def members(file: IO[str], without: str | None = None) -> Iterator[tuple[str, Any]]:
     """Each member of the object in a file; of a list, each element with the name of the list.
 
     >>> import io
@@ -20,6 +22,7 @@ def members(file: IO[str]) -> Iterator[tuple[str, Any]]:
 
     Args:
         file: Text.
+        without: The name of a member that is left out; if it is text, it is never in memory.
 
     Raises:
         ValueError: It is not a JSON object.
@@ -29,7 +32,11 @@ def members(file: IO[str]) -> Iterator[tuple[str, Any]]:
     while text.following() != "}":
         name = text.value()
         text.expect(":")
-        if text.following() == "[":
+        if name == without and text.following() == '"':
+            text.skip()
+        elif name == without:
+            text.value()
+        elif text.following() == "[":
             for element in _elements(text):
                 yield name, element
         else:
@@ -86,6 +93,24 @@ class _Text:
                 if self._part[end : end + 1] in _ENDS or not self._more():
                     self._place = end
                     return found
+
+    def skip(self) -> None:
+        """Pass over a text in quotation marks."""
+        self.expect('"')
+        while True:
+            mark = _IN_TEXT.search(self._part, self._place)
+            if mark is None:
+                self._place = len(self._part)
+            elif mark[0] == '"':
+                self._place = mark.end()
+                return
+            elif mark.end() < len(self._part):
+                self._place = mark.end() + 1  # what a backslash is before does not end the text
+                continue
+            else:
+                self._place = mark.start()
+            if not self._more():
+                raise ValueError("Unterminated string")
 
     def _more(self) -> bool:
         """Have more of the text in memory: twice as much, so that a long value is read soon."""

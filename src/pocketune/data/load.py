@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from pocketune.data.coco import AnnotatedSource
 from pocketune.data.dataset import VAL_FRACTION, ImageDataset, Splits, stratify
-from pocketune.data.decoding import DRAWN_MASK_BYTES, MASK_BYTES, LargestDecoding
+from pocketune.data.decoding import MASK_BYTES, LargestDecoding
+from pocketune.data.drawn import DrawnSource
 from pocketune.data.examples import Examples
 from pocketune.data.finding import Found, find, has_test
 from pocketune.data.layouts import TEST, TRAIN, TestUse
@@ -47,10 +47,10 @@ def load_splits(
 
     Args:
         path: A folder of class folders (also under `train/`, `val/` and `test/`), folders of
-            images and masks (see `read_pairs`), a CSV (see `read_table`), annotations in COCO's
-            format (see `read_annotations`), or a .zip of any of these. In a folder or archive
-            with fewer than two class folders and one CSV, or with a CSV of images and masks, the
-            CSV is used.
+            images and masks (see `read_pairs`), a table (see `read_table` and `choose_tables`),
+            annotations in COCO's format (see `read_annotations`), of labelme (`read_labelme`) or
+            YOLO (`read_yolo`), or a .zip of any of these. In a folder or archive with fewer than
+            two class folders, or with a table of images and masks, the table is used.
         val_fraction: Fraction for validation if the data is not divided. Where images have classes,
             it is the fraction of each class. None is a fifth of each class of ten or more photos.
         seed: Seed of the division.
@@ -107,7 +107,7 @@ def _mask_bytes(found: Found) -> int:
     """Bytes for each pixel of a mask while it is read; 0 without masks."""
     if not found.task.dense:
         return 0
-    return DRAWN_MASK_BYTES if isinstance(found.source, AnnotatedSource) else MASK_BYTES
+    return found.source.mask_bytes if isinstance(found.source, DrawnSource) else MASK_BYTES
 
 
 def training_images(photos: ImageDataset | str | os.PathLike[str]) -> ImageDataset:

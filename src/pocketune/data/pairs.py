@@ -8,7 +8,7 @@ within them; or those of Pascal VOC: `JPEGImages/1.jpg`, `SegmentationClass/1.pn
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pocketune.data.examples import Example, Examples
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 FOLDERS = ("images", "masks")
 VOC_FOLDERS = ("jpegimages", "segmentationclass")
 VOC_LISTS = "imagesets/segmentation"
+_TEXTS = (".json", ".txt", ".xml", ".csv", ".yaml", ".yml", ".npy", ".cache")
+"""Suffixes of what programs write beside an image, under its name."""
 
 _Keyed = dict[str, str]  # file names by what an image and its mask have in common
 
@@ -49,17 +51,22 @@ def read_pairs(
         PocketuneError: An image has no mask, a mask has no image, or two files stand for one.
     """
     prefix = wrapper(names)
-    images, masks = _in_folders(names, prefix, FOLDERS, where)
+    images, masks = in_folders(may_be_images(names), prefix, FOLDERS, where)
     if images and masks:
         _check_partners(images, masks, where, source)
         return in_use(_divided(images, masks), test)
-    images, masks = _in_folders(names, prefix, VOC_FOLDERS, where)
+    images, masks = in_folders(may_be_images(names), prefix, VOC_FOLDERS, where)
     if images and masks:
         return in_use(_voc(names, prefix, images, masks, source), test)
     return None
 
 
-def _in_folders(
+def may_be_images(names: Iterable[str]) -> Iterator[str]:
+    """The files whose suffix is not that of a text about an image."""
+    return (name for name in names if not name.lower().endswith(_TEXTS))
+
+
+def in_folders(
     names: Iterable[str], prefix: str, folders: tuple[str, str], where: str
 ) -> tuple[_Keyed, _Keyed]:
     """The files below a folder of images and below one of masks, by the rest of their path."""

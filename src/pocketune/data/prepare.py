@@ -13,7 +13,7 @@ from PIL import Image
 from pocketune.data.decoding import MASK_BYTES, turn_for
 from pocketune.data.finding import labeled_files
 from pocketune.data.images import UnreadableImage, open_image, oriented_size, reading_image
-from pocketune.data.layouts import is_table
+from pocketune.data.rows import is_table
 from pocketune.data.transforms import resized
 from pocketune.errors import PocketuneError, Remedy, check_positive, printable
 from pocketune.files import Skipped, make_folder_of, reading, replacing, shown, writing
@@ -134,7 +134,7 @@ def _begin(folder: Path, job: _Job) -> None:
 
 def _copy(source: Source, name: str, target: Path, size: int, *, lossless: bool, mask: bool) -> str:
     """Write the copy of a file; `shrunk` or `kept`."""
-    if is_table(name) or name.endswith((".txt", ".names")):
+    if is_table(name) or name.endswith((".txt", ".names", ".yaml", ".yml")):
         _keep(source, name, target)
         return "kept"
     with reading_image(name), source.open(name) as file, open_image(file) as image:

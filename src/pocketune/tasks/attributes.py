@@ -29,6 +29,9 @@ from pocketune.tasks.results import (
 from pocketune.tasks.segmentation import Segmentation
 from pocketune.tasks.views import Seen
 
+CODES = {"0": 0, "1": 1, "-1": 255}
+"""What a table may say of an attribute, and the byte that it is read as."""
+
 
 @register_task
 @dataclass(frozen=True)
@@ -180,9 +183,7 @@ class _AttributeReader:
     of them might mean something else.
     """
 
-    _MINUS_ONE = 255
-    _CODES = {"0": 0, "1": 1, "-1": _MINUS_ONE}  # noqa: RUF012
-    _ABSENT = bytes.maketrans(bytes([_MINUS_ONE]), bytes([0]))
+    _ABSENT = bytes.maketrans(bytes([CODES["-1"]]), bytes([CODES["0"]]))
 
     def __init__(self, positions: Mapping[str, int], width: int, table: str) -> None:
         self.titles = tuple(positions)
@@ -196,11 +197,11 @@ class _AttributeReader:
                 "column, in order"
             )
         try:
-            codes = bytes(self._CODES[row[position]] for position in self._positions.values())
+            codes = bytes(CODES[row[position]] for position in self._positions.values())
         except (KeyError, IndexError):
             raise self._odd(row, line) from None
         self._seen.update(codes)
-        if self._seen >= {0, self._MINUS_ONE}:
+        if self._seen >= {CODES["0"], CODES["-1"]}:
             raise PocketuneError(
                 f"{shown(self._table)} has both 0 and -1 for absent attributes; write one of them "
                 "throughout"
@@ -210,7 +211,7 @@ class _AttributeReader:
     def _odd(self, row: Sequence[str], line: int) -> PocketuneError:
         """The error about the first value in the row that is not 1, 0 or -1."""
         cells = {t: row[p] if p < len(row) else "" for t, p in self._positions.items()}
-        title = next(title for title, value in cells.items() if value not in self._CODES)
+        title = next(title for title, value in cells.items() if value not in CODES)
         place = f"for {shown(title)!r} in line {line}"
         if not cells[title]:
             return PocketuneError(f"{shown(self._table)} has no value {place}; add it")
