@@ -39,11 +39,6 @@ class TestNothingToLearnFrom:
     def test_one_class_of_a_known_kit(self, photos):
         assert "one class only" in refusal(photos(cats=5), classes=("cats", "dogs"))
 
-    def test_single_image(self, photos):
-        message = refusal(photos(cats=5, dogs=1))
-        assert "'dogs'" in message
-        assert "dogs/00.png" in message
-
     def test_single_image_needs_no_second_where_the_user_divided(self, tree):
         parts = ("train/a/1.png", "train/a/2.png", "train/b/1.png", "val/a/3.png")
         assert len(load_splits(tree({name: i for i, name in enumerate(parts)})).train) == 3
