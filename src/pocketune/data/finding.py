@@ -231,9 +231,10 @@ def _drawn(
     if annotations := [name for name in files if is_annotations(name)]:
         found = read_annotations(annotations, names, source, test)
         return _of_drawn(found, annotations[0], tasks, where)
-    if (folders := read_yolo(names, source, where, test)) is not None:
+    labels = all(has_folder(names, [each]) for each in LABEL_FOLDERS)
+    if labels and (folders := read_yolo(names, source, where, test)) is not None:
         return _of_drawn(folders, where, tasks, where)
-    if is_labelme(files, source):
+    if files and is_labelme(files, source):
         return _of_drawn(read_labelme(files, names, source, test), files[0], tasks, where)
     return None
 

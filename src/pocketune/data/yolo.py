@@ -18,7 +18,7 @@ import numpy as np
 from pocketune.data.drawn import Drawn, DrawnSource, list_of, values_of
 from pocketune.data.examples import Example, Examples
 from pocketune.data.images import open_image, oriented_size, reading_image
-from pocketune.data.layouts import PARTS, TestUse, has_folder, in_use, wrapper
+from pocketune.data.layouts import PARTS, TestUse, in_use, wrapper
 from pocketune.data.lists import content, read_list
 from pocketune.data.masks import NAMES_FILES
 from pocketune.data.masks import parse_names as parse_lines
@@ -43,13 +43,13 @@ _LARGEST = 2.0  # a corner may lie a little outside of its image, whose sides ar
 
 
 def read_yolo(names: Names, source: Source, where: str, test: TestUse = "hold out") -> Drawn | None:
-    """The images that have a label; None if there are no such folders.
+    """The images that have a label; None if none has one.
 
     The background has the value 0, and the classes of `data.yaml`, or else of `classes.txt`, those
     from 1 on.
 
     Args:
-        names: All files of the source, sorted.
+        names: All files of the source, sorted; some are in folders `images` and `labels`.
         source: The files.
         where: The root, for messages.
         test: What the images of `test` are for.
@@ -59,8 +59,6 @@ def read_yolo(names: Names, source: Source, where: str, test: TestUse = "hold ou
             masks have values for, or two files stand for one image.
     """
     prefix = wrapper(names)
-    if not (has_folder(names, FOLDERS[:1]) and has_folder(names, FOLDERS[1:])):
-        return None
     texts = (name for name in names if name.lower().endswith(_SUFFIX))
     images, _ = in_folders(may_be_images(names), prefix, FOLDERS, where)
     _, labels = in_folders(texts, prefix, FOLDERS, where)
