@@ -1,6 +1,6 @@
 """Time and memory of a training step: a compiled kit against eager PyTorch.
 
-    python benchmarks/bench_step.py [--rounds 15] [--size 224] [--batch 8]
+    python benchmarks/bench_step.py [--rounds 15] [--size 224] [--batch 8] [--result step]
 
 MobileNetV2 1.0, batch 8, 224 px, the whole step: frozen part, gradients, Adam. Each configuration
 runs in a process of its own that does nothing else. For time the processes take turns, one step
@@ -233,7 +233,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         rows = measure("mobilenet_v2", CONFIGURATIONS, options, Path(scratch))
     title = f"A training step of MobileNetV2 1.0, batch {options.batch}, {options.size} px"
-    write("step", title, table(HEADER, rows))
+    write(options.result, title, table(HEADER, rows))
 
 
 def arguments(
@@ -244,6 +244,7 @@ def arguments(
     parser.add_argument("--batch", type=int, default=batch)
     parser.add_argument("--size", type=int, default=size)
     parser.add_argument("--width", type=float, default=1.0)
+    parser.add_argument("--result", default="step", help="name of the file of bench_step.py")
     return parser.parse_args()
 
 

@@ -56,6 +56,7 @@ RUNS = {
     "repnet_memory": "bench_repnet_memory.py",
     "segmentation": "bench_segmentation.py",
     "step": "bench_step.py",
+    "step_avx2": "bench_step.py --result step_avx2",  # on a processor without VNNI
     "studio": "bench_studio.py",
     "studio-w1": "bench_studio.py --width 1 --sizes 128 224",
     "supernet": "bench_supernet.py",
