@@ -18,7 +18,7 @@ from ..runs import assert_same_end, lines
 from ..softmax_engine import write_photos, write_softmax_kit
 
 SCRIPT = Path(__file__).parents[1] / "train_process.py"
-KILLS = 4  # of a run that keeps features, and of one that does not
+KILLS = 3  # of a run that keeps features, and of one that does not
 CHECKPOINT_STEPS = 2  # as in train_process.py
 
 
