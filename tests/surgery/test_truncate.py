@@ -122,10 +122,6 @@ def test_networks_that_cannot_end_early_say_why() -> None:
         truncate(create_network("mobilenet_v3_small", width=0.25), 3)
     with pytest.raises(PocketuneError, match="does not run without its last blocks"):
         truncate(create_network("convnext_atto"), 3)
-    with pytest.raises(PocketuneError, match="first_blocks is for networks that classify images"):
-        create_network("deeplabv3", backbone="mobilenet_v2", width=0.25, first_blocks=3)
-    with pytest.raises(PocketuneError, match="first_blocks is for networks that classify images"):
-        describe_network("deeplabv3", backbone="mobilenet_v2", width=0.25, first_blocks=3)
 
 
 def test_a_kit_of_a_short_network_trains_it(tmp_path) -> None:

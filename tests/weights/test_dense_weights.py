@@ -12,7 +12,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import QuantizedConv2d
 from pocketune.methods import TinyTL
-from pocketune.networks import Normalization, about
+from pocketune.networks import Normalization, about, anatomy
 from pocketune.surgery import prune
 from pocketune.weights import create_network, load_network, save_network
 from pocketune.weights.describe import describe_network
@@ -178,6 +178,60 @@ def test_a_head_that_reads_the_feature_fusion_needs_it(tmp_path: Path) -> None:
             weights=tmp_path / "source.safetensors",
             **SMALL,
         )
+
+
+SHORT = {"backbone": "efficientnet_lite0", "first_blocks": 5, **SMALL}
+
+
+def test_a_backbone_may_end_early(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    source = moved(create_network("efficientnet_lite0", width=0.1))
+    whole = create_network(
+        "lraspp", weights=source, **{**SHORT, "first_blocks": None, "output_stride": 32}
+    ).eval()
+    short = create_network("lraspp", weights=source, output_stride=32, **SHORT).eval()
+    images = torch.randn(1, 3, 64, 64)
+    maps = images
+    for stage in source.stages(feature_fusion=False)[:6]:  # the stem and five blocks
+        maps = stage.module(maps)
+    low, high = short.backbone(images)
+    assert torch.equal(high, maps)
+    assert torch.equal(low, whole.backbone(images)[0])
+    assert len(anatomy(short).blocks) == 5
+    assert describe_network("lraspp", output_stride=32, **SHORT) == about(short).config
+
+    save_network(short, tmp_path / "short.safetensors")
+    again = load_network(tmp_path / "short.safetensors").eval()
+    assert torch.equal(again(images), short(images))
+    options = {**SHORT, "weights": tmp_path / "short.safetensors", "output_stride": 32}
+    del options["first_blocks"]
+    assert about(create_network("lraspp", **options)).config.first_blocks == 5
+    for weights in (tmp_path / "short.safetensors", short):
+        with pytest.raises(PocketuneError, match="a network with first_blocks=5, not 7; ask for"):
+            create_network("lraspp", **{**options, "weights": weights, "first_blocks": 7})
+
+
+def test_a_pruned_backbone_may_end_early(tmp_path: Path) -> None:
+    source = create_network("efficientnet_lite0", width=0.1)
+    source = prune(source, {"blocks.2.0": 0.5, "blocks.4.1": 0.5}, importance="weight").eval()
+    save_network(source, tmp_path / "source.safetensors")
+    options = {**SHORT, "weights": tmp_path / "source.safetensors", "output_stride": 32}
+    network = create_network("lraspp", **options).eval()
+    kept = about(source).config.hidden["blocks.2.0"]
+    assert about(network).config.hidden == {"backbone.4": kept}
+    images = torch.randn(1, 3, 64, 64)
+    maps = images
+    for stage in source.stages(feature_fusion=False)[:6]:
+        maps = stage.module(maps)
+    assert torch.equal(network.backbone(images)[-1], maps)
+
+
+def test_a_backbone_ends_where_a_stage_does() -> None:
+    options = {"backbone": "resnet18", **SMALL}
+    assert len(anatomy(create_network("fcn", first_blocks=4, **options)).blocks) == 4
+    message = "first_blocks=3 is no end of a stage of ResNet; choose from 2, 4, 6, 8"
+    with pytest.raises(PocketuneError, match=message):
+        create_network("fcn", first_blocks=3, **options)
 
 
 @pytest.mark.parametrize("kind", ["float32.safetensors", "int8.npz"])

@@ -39,8 +39,8 @@ class NetworkConfig:
         subnet: The choices that make a sub-network of a supernet, as
             `pocketune.supernet.Space.network_config` gives them. None for the smallest one.
         depth: Multiplier of the number of blocks of every stage, rounded up.
-        first_blocks: How many of its blocks a network has that ends early, without feature fusion;
-            None for all.
+        first_blocks: How many blocks a network has that ends early, without feature fusion, or its
+            backbone; None for all.
 
     Raises:
         PocketuneError: A value is out of range.

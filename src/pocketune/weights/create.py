@@ -1,6 +1,7 @@
 """Creating networks, with or without pretrained weights."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.networks.about import Normalization, about, check_normalization, set_about
 from pocketune.networks.anatomy.output import classifier_layers
-from pocketune.networks.architectures.backbone import Backbone, Staged
+from pocketune.networks.architectures.backbone import Backbone, stages_of
 from pocketune.networks.architectures.dense import DenseNetwork, backbone_config
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import is_dense, make_network, with_published_options
@@ -19,7 +20,6 @@ from pocketune.surgery.truncate import truncate
 from pocketune.weights.describe import (
     Weights,
     changed_as,
-    check_first_blocks,
     completed,
     fetched,
     followed,
@@ -101,8 +101,9 @@ def create_network(
             `save_network`.
         depth: Multiplier of the number of blocks of every stage, rounded up, for the networks
             that have it. None follows the weights.
-        first_blocks: How many blocks to keep, with their pooled features classified; weights may be
-            those of the whole network. None follows the weights. See `truncate`.
+        first_blocks: How many blocks to keep, of the backbone if the network classifies pixels;
+            what follows reads their features. Weights may be those of the whole network, without a
+            decode head. None follows the weights. See `truncate`.
 
     Returns:
         The network in training mode; `about(network)` has its `config` and `normalization`.
@@ -136,9 +137,10 @@ def create_network(
         **followed(weights, norm, standardized, depth),
         subnet=subnet,
     )
-    check_first_blocks(name, first_blocks)
-    if weights is not None and is_dense(name) and not has_decode_head(weights):
-        return _on_backbone(with_published_options(config), weights, normalization)
+    if is_dense(name):
+        config = replace(config, first_blocks=first_blocks)
+        if weights is not None and not has_decode_head(weights):
+            return _on_backbone(with_published_options(config), weights, normalization)
     config, recorded = completed(config, weights, feature_fusion)
     normalization = normalization or recorded
     network = build(config)
@@ -150,7 +152,9 @@ def create_network(
         normalization=normalization or known or usual,
         random_decode_head=is_dense(name) and weights is None,
     )
-    return network if first_blocks is None else truncate(network, first_blocks)
+    if first_blocks is None or is_dense(name):
+        return network
+    return truncate(network, first_blocks)
 
 
 def _on_backbone(
@@ -162,8 +166,7 @@ def _on_backbone(
     del options["classes"], options["feature_fusion"]  # those of the weights
     source = create_network(**options, weights=weights, normalization=normalization)
     assert isinstance(network, DenseNetwork)
-    assert isinstance(source, Staged)
-    network.backbone = Backbone(source.stages(feature_fusion=True), network.backbone.taps)
+    network.backbone = Backbone(stages_of(source, feature_fusion=True), network.backbone.taps)
     use_norms(network, config.norm, standardized=config.standardized)
     facts = about(source)
     assert facts.config is not None

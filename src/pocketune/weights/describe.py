@@ -6,13 +6,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.about import Normalization, about, set_about
+from pocketune.networks.architectures.backbone import stages_of
 from pocketune.networks.architectures.dense import backbone_config
 from pocketune.networks.config import NetworkConfig
-from pocketune.networks.registry import is_dense, with_published_options
+from pocketune.networks.registry import is_dense, make_network, with_published_options
 from pocketune.surgery.truncate import truncate
 from pocketune.weights.download import require_published
 from pocketune.weights.formats.files import read_state
@@ -43,7 +45,6 @@ def describe_network(
 
     Args and errors are those of `create_network`.
     """
-    check_first_blocks(name, first_blocks)
     weights = fetched(name, weights, width, padding, True, None)
     config = NetworkConfig(
         name,
@@ -55,31 +56,20 @@ def describe_network(
         output_stride=output_stride,
         **followed(weights, norm, standardized),
     )
-    if weights is not None and is_dense(name) and not has_decode_head(weights):
-        config = with_published_options(config)
-        alone = backbone_config(config)
-        known = completed(alone, weights, None)[0]
-        return changed_as(config, known)
+    if is_dense(name):
+        config = replace(config, first_blocks=first_blocks)
+        if weights is not None and not has_decode_head(weights):
+            config = with_published_options(config)
+            known = completed(backbone_config(config), weights, None)[0]
+            return changed_as(config, known)
     config = completed(config, weights, None)[0]
-    if first_blocks is None:
+    if first_blocks is None or is_dense(name):
         return config
     network = build(config)
     set_about(network, config=config)
     shorter = about(truncate(network, first_blocks)).config
     assert shorter is not None
     return shorter
-
-
-def check_first_blocks(name: str, first_blocks: int | None) -> None:
-    """Check that a network can be cut off after some blocks.
-
-    Raises:
-        PocketuneError: It classifies pixels.
-    """
-    if first_blocks is not None and is_dense(name):
-        raise PocketuneError(
-            f"{name} classifies pixels: first_blocks is for networks that classify images"
-        )
 
 
 def fetched(
@@ -135,8 +125,8 @@ def completed(
     config = with_published_options(config)
     if isinstance(weights, nn.Module) and (own := about(weights)).config is not None:
         fusion = own.config.feature_fusion if fusion is None else fusion
-        first = own.config.first_blocks
-        return replace(config, feature_fusion=fusion, first_blocks=first), own.normalization
+        config = replace(config, feature_fusion=fusion)
+        return _ending_as(config, own.config, "the given network"), own.normalization
     file = _file(weights)
     recorded = None if file is None else read_description(file)
     if fusion is None:
@@ -147,27 +137,47 @@ def completed(
     there, normalization = recorded
     require_same(config, there, file)
     config = replace(
-        config,
+        _ending_as(config, there, file.name),
         hidden=config.hidden or there.hidden,
         branches=there.branches,
         subnet=config.subnet or there.subnet,
-        first_blocks=there.first_blocks,
     )
     return config, normalization
 
 
+def _ending_as(config: NetworkConfig, there: NetworkConfig, source: str) -> NetworkConfig:
+    """The config with as many blocks as the network of the weights.
+
+    Raises:
+        PocketuneError: It has another number.
+    """
+    if config.first_blocks not in (None, there.first_blocks):
+        raise PocketuneError(
+            f"{source} is a network with first_blocks={there.first_blocks}, not "
+            f"{config.first_blocks}; ask for that"
+        )
+    return replace(config, first_blocks=there.first_blocks)
+
+
 def changed_as(config: NetworkConfig, source: NetworkConfig) -> NetworkConfig:
     """The config with the pruned blocks and lite residual modules of its backbone's weights."""
+    config = replace(config, subnet=source.subnet)
+    if not source.hidden and not source.branches:
+        return config
+    with torch.device("meta"):
+        network = make_network(source)
+    stages = stages_of(network, feature_fusion=False, first_blocks=config.first_blocks)
     paths = {
-        path: f"backbone.{path.removeprefix('features.')}"
-        for path in (*source.hidden, *source.branches)
+        module: f"backbone.{stage.name}.{path}".rstrip(".")
+        for stage in stages
+        for path, module in stage.module.named_modules()
     }
-    return replace(
-        config,
-        hidden={paths[path]: count for path, count in source.hidden.items()},
-        branches={paths[path]: arguments for path, arguments in source.branches.items()},
-        subnet=source.subnet,
-    )
+
+    def moved(of_blocks: Mapping[str, Any]) -> dict[str, Any]:
+        there = ((network.get_submodule(path), value) for path, value in of_blocks.items())
+        return {paths[block]: value for block, value in there if block in paths}
+
+    return replace(config, hidden=moved(source.hidden), branches=moved(source.branches))
 
 
 def has_decode_head(weights: Weights) -> bool:

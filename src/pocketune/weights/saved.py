@@ -243,7 +243,7 @@ def build(config: NetworkConfig) -> nn.Module:
             cannot have the `hidden` channels, or its norms these channels in groups.
     """
     network = make_network(config)
-    if config.first_blocks is not None:
+    if config.first_blocks is not None and not isinstance(network, DenseNetwork):
         keep_first_blocks(network, config.first_blocks)
     if config.hidden:
         narrow(network, config.hidden)

@@ -167,14 +167,16 @@ def test_every_backbone(backbone: str) -> None:
         assert on_meta("upernet", backbone=backbone).eval()(images).shape[2:] == (16, 24)
 
 
-def test_dilated_bottlenecks_compute_the_same_on_a_finer_grid() -> None:
-    """Every eighth pixel of a dilated ResNet-50 has the values of the plain one."""
+@pytest.mark.parametrize("name", ["resnet50", "efficientnet_lite0"])
+def test_dilated_blocks_compute_the_same_on_a_finer_grid(name: str) -> None:
+    """Every fourth pixel of a dilated network has the values of the plain one."""
     torch.manual_seed(0)
-    plain = create_network("resnet50", width=0.1).double().eval()
-    dilated = create_network("resnet50", width=0.1, output_stride=8).double().eval()
+    plain = create_network(name, width=0.1).double().eval()
+    dilated = create_network(name, width=0.1, output_stride=8).double().eval()
     dilated.load_state_dict(plain.state_dict())
     coarse = fine = torch.randn(1, 3, 96, 64, dtype=torch.float64)
-    for stage, wide in zip(plain.stages(), dilated.stages(), strict=True):
+    stages = (each.stages(feature_fusion=False) for each in (plain, dilated))
+    for stage, wide in zip(*stages, strict=True):
         coarse, fine = stage.module(coarse), wide.module(fine)
     assert (coarse.shape[2:], fine.shape[2:]) == ((3, 2), (12, 8))
     torch.testing.assert_close(fine[:, :, ::4, ::4], coarse)

@@ -1,11 +1,13 @@
 """Networks that classify images, as backbones of those that classify pixels."""
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import is_norm
 from pocketune.networks.architectures.parts import Stage
 
@@ -72,6 +74,38 @@ def pyramid(stages: Sequence[Stage]) -> list[Stage]:
 def first_of_8_and_last(stages: Sequence[Stage]) -> list[Stage]:
     """The first feature map of stride 8, and the last one."""
     return [next(stage for stage in stages if stage.stride == 8), stages[-1]]
+
+
+def stages_of(
+    network: nn.Module, *, feature_fusion: bool, first_blocks: int | None = None
+) -> list[Stage]:
+    """The stages of a network, up to the one that ends with its first blocks.
+
+    Raises:
+        PocketuneError: It cannot be a backbone, or no stage ends there.
+    """
+    if not isinstance(network, Staged):
+        raise PocketuneError(
+            f"{type(network).__name__} cannot be a backbone: it has no method `stages`"
+        )
+    stages = network.stages(feature_fusion=feature_fusion)
+    if first_blocks is None:
+        return stages
+    blocks = [network.get_submodule(block.name) for block in anatomy(network).blocks]
+    reached = list(accumulate(_count(blocks, stage.module) for stage in stages))
+    if first_blocks not in reached:
+        ends = ", ".join(str(count) for count in dict.fromkeys(reached) if count)
+        raise PocketuneError(
+            f"first_blocks={first_blocks} is no end of a stage of {type(network).__name__}; "
+            f"choose from {ends}"
+        )
+    return stages[: reached.index(first_blocks) + 1]
+
+
+def _count(blocks: Sequence[nn.Module], stage: nn.Module) -> int:
+    """How many of the blocks are in a stage."""
+    inside = set(stage.modules())
+    return sum(block in inside for block in blocks)
 
 
 def _output_channels(module: nn.Module) -> int:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pocketune.errors import PocketuneError
-from pocketune.networks.architectures.backbone import Backbone, Staged, Taps, last
+from pocketune.networks.architectures.backbone import Backbone, Taps, last, stages_of
 from pocketune.networks.architectures.parts import ConvNormActivation, initialize
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import make_network
@@ -100,12 +99,7 @@ def dense_network(
         PocketuneError: The backbone does not exist with these options, or cannot be one.
     """
     source = make_network(backbone_config(config))
-    if not isinstance(source, Staged):
-        raise PocketuneError(
-            f"{config.backbone} cannot be a backbone: {type(source).__name__} has no method "
-            "`stages`"
-        )
-    stages = source.stages(feature_fusion=feature_fusion)
+    stages = stages_of(source, feature_fusion=feature_fusion, first_blocks=config.first_blocks)
     backbone = Backbone(stages, [stage.name for stage in taps(stages)])
     assert config.head_channels is not None
     head = make_head(backbone.channels, config.head_channels)

@@ -4,10 +4,14 @@ With `padding="symmetric"` it is timm's `efficientnet_lite0`, with `padding="sam
 `tf_efficientnet_lite0`.
 """
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from pocketune.networks.architectures.efficientnet import B0, Row
 from pocketune.networks.architectures.parts import (
+    OutputStride,
+    Stage,
     blocks_at,
     convolution,
     initialize,
@@ -24,18 +28,32 @@ class DepthwiseSeparable(nn.Module):
     """Depthwise k x k convolution and 1x1 projection, each with a norm."""
 
     def __init__(
-        self, inputs: int, outputs: int, *, kernel: int, stride: int, padding: str
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        kernel: int,
+        stride: int,
+        dilation: int,
+        residual: bool,
+        padding: str,
     ) -> None:
         super().__init__()
         eps = EPS[padding]
         self.conv_dw = convolution(
-            inputs, inputs, kernel, stride=stride, groups=inputs, padding=padding
+            inputs,
+            inputs,
+            kernel,
+            stride=stride,
+            groups=inputs,
+            dilation=dilation,
+            padding=padding,
         )
         self.bn1 = nn.BatchNorm2d(inputs, eps=eps)
         self.act1 = nn.ReLU6()
         self.conv_pw = convolution(inputs, outputs)
         self.bn2 = nn.BatchNorm2d(outputs, eps=eps)
-        self.has_skip = stride == 1 and inputs == outputs
+        self.has_skip = residual and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
@@ -48,7 +66,16 @@ class InvertedResidual(nn.Module):
     """1x1 expansion, depthwise k x k, 1x1 projection, under timm's names."""
 
     def __init__(
-        self, inputs: int, middle: int, outputs: int, *, kernel: int, stride: int, padding: str
+        self,
+        inputs: int,
+        middle: int,
+        outputs: int,
+        *,
+        kernel: int,
+        stride: int,
+        dilation: int,
+        residual: bool,
+        padding: str,
     ) -> None:
         super().__init__()
         eps = EPS[padding]
@@ -56,13 +83,19 @@ class InvertedResidual(nn.Module):
         self.bn1 = nn.BatchNorm2d(middle, eps=eps)
         self.act1 = nn.ReLU6()
         self.conv_dw = convolution(
-            middle, middle, kernel, stride=stride, groups=middle, padding=padding
+            middle,
+            middle,
+            kernel,
+            stride=stride,
+            groups=middle,
+            dilation=dilation,
+            padding=padding,
         )
         self.bn2 = nn.BatchNorm2d(middle, eps=eps)
         self.act2 = nn.ReLU6()
         self.conv_pwl = convolution(middle, outputs)
         self.bn3 = nn.BatchNorm2d(outputs, eps=eps)
-        self.has_skip = stride == 1 and inputs == outputs
+        self.has_skip = residual and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
@@ -72,15 +105,10 @@ class InvertedResidual(nn.Module):
         return x + y if self.has_skip else y
 
 
-def _block(inputs: int, row: Row, outputs: int, stride: int, padding: str) -> nn.Module:
+def _block(inputs: int, row: Row, outputs: int, **options: Any) -> nn.Module:
     if row.expansion == 1:
-        return DepthwiseSeparable(
-            inputs, outputs, kernel=row.kernel, stride=stride, padding=padding
-        )
-    middle = inputs * row.expansion
-    return InvertedResidual(
-        inputs, middle, outputs, kernel=row.kernel, stride=stride, padding=padding
-    )
+        return DepthwiseSeparable(inputs, outputs, kernel=row.kernel, **options)
+    return InvertedResidual(inputs, inputs * row.expansion, outputs, kernel=row.kernel, **options)
 
 
 class EfficientNetLite(nn.Module):
@@ -89,24 +117,56 @@ class EfficientNetLite(nn.Module):
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         eps, width = EPS[config.padding], config.width
+        reach, before = OutputStride(config.output_stride), 1
+        reach(2)
         inputs = make_divisible(32 * width)
         self.conv_stem = convolution(3, inputs, 3, stride=2, padding=config.padding)
         self.bn1 = nn.BatchNorm2d(inputs, eps=eps)
         self.act1 = nn.ReLU6()
         stages = []
         for row in B0:
-            outputs, stride, blocks = make_divisible(row.outputs * width), row.stride, []
-            for _ in range(blocks_at(config.depth, row.blocks)):
-                blocks.append(_block(inputs, row, outputs, stride, config.padding))
-                inputs, stride = outputs, 1
+            outputs, blocks = make_divisible(row.outputs * width), []
+            stride, dilation = reach(row.stride)
+            for number in range(blocks_at(config.depth, row.blocks)):
+                first = number == 0
+                blocks.append(
+                    _block(
+                        inputs,
+                        row,
+                        outputs,
+                        stride=stride if first else 1,
+                        dilation=before if first else dilation,
+                        residual=not first or row.stride == 1,
+                        padding=config.padding,
+                    )
+                )
+                inputs = outputs
             stages.append(nn.Sequential(*blocks))
+            before = dilation
         self.blocks = nn.Sequential(*stages)
         outputs = make_divisible(1280 * width)
         self.conv_head = convolution(inputs, outputs)
         self.bn2 = nn.BatchNorm2d(outputs, eps=eps)
         self.act2 = nn.ReLU6()
         self.classifier = nn.Linear(outputs, config.classes)
+        self.reached = tuple(reach.reached)
         initialize(self)
+
+    def stages(self, *, feature_fusion: bool) -> list[Stage]:
+        """Stem and blocks, and the feature-fusion layer on request."""
+        first, *strides = self.reached
+        parts: list[tuple[nn.Module, int]] = [
+            (nn.Sequential(self.conv_stem, self.bn1, self.act1), first),
+            *(
+                (block, stride)
+                for stage, stride in zip(self.blocks.children(), strides, strict=True)
+                for block in stage.children()
+            ),
+        ]
+        if feature_fusion:
+            fusion = nn.Sequential(self.conv_head, self.bn2, self.act2)
+            parts.append((fusion, strides[-1]))
+        return [Stage(str(place), *part) for place, part in enumerate(parts)]
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalized images (N, 3, H, W) -> logits (N, classes)."""
@@ -116,7 +176,7 @@ class EfficientNetLite(nn.Module):
         return logits
 
 
-@register_network("efficientnet_lite0", has_depth=True, has_stages=False)
+@register_network("efficientnet_lite0", has_depth=True)
 def efficientnet_lite0(config: NetworkConfig) -> nn.Module:
     """EfficientNet-Lite0 at any width and depth; it always has its feature fusion."""
     return EfficientNetLite(config)
