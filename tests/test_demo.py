@@ -61,7 +61,7 @@ def test_the_contenders_kits_come_with_the_package(contender):
 
 
 def test_every_bundled_kit_opens():
-    assert list_kits() == ("attributes", "blocks", "last")
+    assert list_kits() == ("attributes", "blocks", "last", "masks")
     assert {path.stem for path in bundled_kit("last").parent.glob("*.zip")} == set(list_kits())
     for name in list_kits():
         kit = Kit.open(name)
@@ -71,15 +71,12 @@ def test_every_bundled_kit_opens():
 
 
 def test_the_default_kit_is_for_the_photos():
-    assert [default_kit(task) for task in ("classification", "attributes")] == [
-        "blocks",
-        "attributes",
-    ]
-    assert default_kit("segmentation") == "blocks"  # which says what masks need
+    tasks = ("classification", "attributes", "segmentation")
+    assert [default_kit(task) for task in tasks] == ["blocks", "attributes", "masks"]
 
 
 def test_a_kit_that_is_not_there_is_named():
-    with pytest.raises(PocketuneError, match=r"no kit called 'all' .* attributes, blocks, last"):
+    with pytest.raises(PocketuneError, match=r"no kit called 'all' .* blocks, last, masks"):
         bundled_kit("all")
 
 

@@ -23,7 +23,7 @@ from pocketune.options import takes_options, with_options
 from pocketune.planner.context import PlanContext
 from pocketune.planner.evidence import Evidence
 from pocketune.planner.journal import Journal
-from pocketune.planner.kits import KitSource, kit_paths
+from pocketune.planner.kits import KitSource
 from pocketune.planner.limits import Limits, make_limits
 from pocketune.planner.plan import Asked, Plan
 from pocketune.planner.process import process_bytes
@@ -105,12 +105,6 @@ def plan(
     process = journal.plan.process or process_bytes(Path(photos), chosen)
     limits.check_process(process)
     drafts = _drafts(weights_dir, networks, methods, say)
-    if splits.train.labeled.dense and drafts is None and not kit_paths(_path(kits)):
-        raise PocketuneError(
-            "a plan for masks chooses among networks by the pretrained weights of their backbones, "
-            "or among kits, and there are none: name a folder of weights or kits, or a network to "
-            "train"
-        )
     decoding = cache(lambda size: _load(Path(photos), chosen, size).decoding)
     context = PlanContext(Path(photos), splits.train, chosen, process, folder, decoding)
     sources: list[Source] = [KitSource(context, asked, kits=_path(kits), bundled=drafts is None)]

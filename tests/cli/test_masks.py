@@ -68,25 +68,32 @@ def test_predict_json(run, place):
     assert set(line["classes"][0]) == {"class", "share"}
 
 
-def test_masks_for_a_bundled_kit(run, place, monkeypatch):
+def test_masks_train_with_nothing_set(run, place):
+    result = run("train", place / "photos", "--steps", 2, "--out", "run")
+    assert result.exit_code == 0, result.output
+    assert "this was the bundled kit 'masks'; choose another with --kit" in result.stderr
+    assert "3 classes (sky, road, car)" in result.stdout
+    assert Kit.open("run").manifest.network["backbone"] == "efficientnet_lite0"
+
+
+def test_masks_for_a_kit_of_classes(run, place, monkeypatch):
     """The path is shown as it was typed."""
     monkeypatch.chdir(place / "kit")
-    result = run("train", "../photos", "--out", "run")
+    result = run("train", "../photos", "--kit", "last", "--out", "run")
     assert result.exit_code == 1
     assert "error: ../photos has masks, which give each pixel a class" in result.stderr
-    assert "train with --network deeplabv3, or another one that classifies pixels" in result.stderr
+    assert "train with --kit masks, or with a network that classifies pixels" in result.stderr
 
 
-def test_a_plan_for_masks(run, place, monkeypatch):
+def test_a_plan_for_masks(run, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", "none")
-    result = run("plan", place / "photos", "--out", "p")
-    assert result.exit_code == 1
-    assert "name a folder of weights or kits, or a network to train" in result.stderr
+    write_scenes(tmp_path / "photos", 12)
     write_pixel_kit(Path("kits", "mine"))
-    result = run("plan", place / "photos", "--kits", "kits", "--ignore", "sky", "--out", "q")
+    options = ("--ignore", "sky", "--steps", 2, "--out", "p")
+    result = run("plan", "photos", "--kits", "kits", *options)
     assert result.exit_code == 0, result.output
-    plan = json.loads(Path("q", "plan.json").read_text())
-    assert plan["choice"] == "mine"
+    plan = json.loads(Path("p", "plan.json").read_text())
+    assert {trial["candidate"]["name"] for trial in plan["trials"]} == {"masks", "mine"}
     assert plan["asked"]["task"] == "segmentation"
     assert plan["asked"]["classes"] == 2
 

@@ -31,7 +31,8 @@ REMEDIES = {
     "add method": "add it to another, as in --method blocks+signed",
     "classes": "to learn classes, train a kit for them, such as the bundled blocks",
     "other task": "to learn these labels, train a kit for them, such as the bundled attributes",
-    "masks": "train with --network deeplabv3, or another one that classifies pixels",
+    "masks": "train with --kit masks, or with a network that classifies pixels, such as "
+    "--network deeplabv3",
     "binary masks": "give --ignore none if it is a class, or --ignore 255 to ignore it",
     "saved network": "give a file that pocketune prune or pocketune retrain has written",
     "supernet": "give a file that pocketune pretrain-supernet has written",

@@ -25,6 +25,9 @@ SITE = Path(__file__).parent / "site"
 
 INDEX, LISTING = "index.html", "site.json"
 
+TASKS = ("attributes", "classification")
+"""What the page learns."""
+
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # one time for all entries, so that equal kits give equal .zips
 
 
@@ -80,8 +83,8 @@ def collect_site(kits: Iterable[tuple[str, Kit]] | None = None, folder: Path = S
 
 
 def bundled_kits() -> Iterator[tuple[str, Kit]]:
-    """Name and kit of each that comes with the package."""
-    for name in list_kits():
+    """Name and kit of each that comes with the package, for what the page learns."""
+    for name in (name for task in TASKS for name in list_kits(task)):
         yield name, Kit.open(name)
 
 

@@ -165,7 +165,9 @@ def train(
     check_accumulation(opened, settings.accumulate)
     check_rates(opened, settings)
     if opened.manifest.task.dense:
-        settings = replace(settings, **asdict(masks_of(opened, mask_options(settings))))
+        weights = settings.class_weights or "balanced"
+        masks = masks_of(opened, mask_options(settings))
+        settings = replace(settings, class_weights=weights, **asdict(masks))
     reclaim()  # what was imported makes room for the list of the photos
     found = Photos.open(photos, settings, opened, after_mask=shown.counting("masks"), most=most)
     check_patience(found, settings)

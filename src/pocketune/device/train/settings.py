@@ -188,11 +188,12 @@ class TrainSettings:
         at_least=0,
         at_most=1,
     )
-    class_weights: str = _option(
+    class_weights: str | None = _option(
         "Weights of the classes in the loss of masks; balanced ones are larger for classes of few "
         "pixels.",
-        default="none",
+        default=None,
         choices=("none", "balanced"),
+        unset="balanced",
     )
     ignore: str | None = _option(
         "Values or names of classes in masks that do not count, separated by commas; 255 does not "

@@ -1,8 +1,8 @@
-"""The kits that come with the package: one pretrained network, ready for two methods and tasks.
+"""The kits that come with the package: one pretrained network, ready for three tasks.
 
-The network is the first twelve blocks of EfficientNet-Lite0 for images of 128 x 128 pixels,
-pretrained on ImageNet. docs/model_card.md of the project describes it. `last` trains the output
-layer; `blocks` trains the top block and the output layer. `attributes` is `last` for attributes.
+The network is the first blocks of EfficientNet-Lite0, pretrained on ImageNet. docs/model_card.md of
+the project describes it. `last` trains the output layer; `blocks` trains the top block and the
+output layer. `attributes` is `last` for attributes. `masks` trains a decode head for pixels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from pathlib import Path
 from pocketune.errors import PocketuneError
 
 _FOLDER = Path(__file__).parent
-_KITS = {"classification": ("blocks", "last"), "attributes": ("attributes",)}
+_KITS = {
+    "classification": ("blocks", "last"),
+    "attributes": ("attributes",),
+    "segmentation": ("masks",),
+}
 """The kits of each task, the default first."""
 
 
