@@ -4,11 +4,11 @@ With `padding="symmetric"` it is timm's `efficientnet_lite0`, with `padding="sam
 `tf_efficientnet_lite0`.
 """
 
-from typing import Any
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from pocketune.networks.architectures.efficientnet import B0, Row
+from pocketune.networks.architectures.efficientnet import B0
 from pocketune.networks.architectures.parts import (
     OutputStride,
     Stage,
@@ -24,31 +24,26 @@ EPS = {"symmetric": 1e-5, "same": 1e-3}
 """Of the batch norms, as PyTorch and TensorFlow have them."""
 
 
+class Spatial(NamedTuple):
+    """Options of a block's depthwise convolution."""
+
+    kernel: int
+    stride: int
+    dilation: int
+    padding: str
+
+    def depthwise(self, channels: int) -> nn.Conv2d:
+        """The convolution, from channels to channels."""
+        return convolution(channels, channels, groups=channels, **self._asdict())
+
+
 class DepthwiseSeparable(nn.Module):
     """Depthwise k x k convolution and 1x1 projection, each with a norm."""
 
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        *,
-        kernel: int,
-        stride: int,
-        dilation: int,
-        residual: bool,
-        padding: str,
-    ) -> None:
+    def __init__(self, inputs: int, outputs: int, *, spatial: Spatial, residual: bool) -> None:
         super().__init__()
-        eps = EPS[padding]
-        self.conv_dw = convolution(
-            inputs,
-            inputs,
-            kernel,
-            stride=stride,
-            groups=inputs,
-            dilation=dilation,
-            padding=padding,
-        )
+        eps = EPS[spatial.padding]
+        self.conv_dw = spatial.depthwise(inputs)
         self.bn1 = nn.BatchNorm2d(inputs, eps=eps)
         self.act1 = nn.ReLU6()
         self.conv_pw = convolution(inputs, outputs)
@@ -66,31 +61,14 @@ class InvertedResidual(nn.Module):
     """1x1 expansion, depthwise k x k, 1x1 projection, under timm's names."""
 
     def __init__(
-        self,
-        inputs: int,
-        middle: int,
-        outputs: int,
-        *,
-        kernel: int,
-        stride: int,
-        dilation: int,
-        residual: bool,
-        padding: str,
+        self, inputs: int, middle: int, outputs: int, *, spatial: Spatial, residual: bool
     ) -> None:
         super().__init__()
-        eps = EPS[padding]
+        eps = EPS[spatial.padding]
         self.conv_pw = convolution(inputs, middle)
         self.bn1 = nn.BatchNorm2d(middle, eps=eps)
         self.act1 = nn.ReLU6()
-        self.conv_dw = convolution(
-            middle,
-            middle,
-            kernel,
-            stride=stride,
-            groups=middle,
-            dilation=dilation,
-            padding=padding,
-        )
+        self.conv_dw = spatial.depthwise(middle)
         self.bn2 = nn.BatchNorm2d(middle, eps=eps)
         self.act2 = nn.ReLU6()
         self.conv_pwl = convolution(middle, outputs)
@@ -105,10 +83,13 @@ class InvertedResidual(nn.Module):
         return x + y if self.has_skip else y
 
 
-def _block(inputs: int, row: Row, outputs: int, **options: Any) -> nn.Module:
-    if row.expansion == 1:
-        return DepthwiseSeparable(inputs, outputs, kernel=row.kernel, **options)
-    return InvertedResidual(inputs, inputs * row.expansion, outputs, kernel=row.kernel, **options)
+def _block(
+    inputs: int, expansion: int, outputs: int, *, spatial: Spatial, residual: bool
+) -> nn.Module:
+    if expansion == 1:
+        return DepthwiseSeparable(inputs, outputs, spatial=spatial, residual=residual)
+    middle = inputs * expansion
+    return InvertedResidual(inputs, middle, outputs, spatial=spatial, residual=residual)
 
 
 class EfficientNetLite(nn.Module):
@@ -129,16 +110,11 @@ class EfficientNetLite(nn.Module):
             stride, dilation = reach(row.stride)
             for number in range(blocks_at(config.depth, row.blocks)):
                 first = number == 0
+                at = (stride, before) if first else (1, dilation)
+                spatial = Spatial(row.kernel, *at, config.padding)
+                residual = not first or row.stride == 1
                 blocks.append(
-                    _block(
-                        inputs,
-                        row,
-                        outputs,
-                        stride=stride if first else 1,
-                        dilation=before if first else dilation,
-                        residual=not first or row.stride == 1,
-                        padding=config.padding,
-                    )
+                    _block(inputs, row.expansion, outputs, spatial=spatial, residual=residual)
                 )
                 inputs = outputs
             stages.append(nn.Sequential(*blocks))
