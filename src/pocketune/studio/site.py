@@ -25,9 +25,6 @@ SITE = Path(__file__).parent / "site"
 
 INDEX, LISTING = "index.html", "site.json"
 
-TASKS = ("attributes", "classification")
-"""What the page learns."""
-
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # one time for all entries, so that equal kits give equal .zips
 
 
@@ -83,9 +80,11 @@ def collect_site(kits: Iterable[tuple[str, Kit]] | None = None, folder: Path = S
 
 
 def bundled_kits() -> Iterator[tuple[str, Kit]]:
-    """Name and kit of each that comes with the package, for what the page learns."""
-    for name in (name for task in TASKS for name in list_kits(task)):
-        yield name, Kit.open(name)
+    """Name and kit of each that comes with the package, but not of masks: the page has none."""
+    for name in list_kits():
+        kit = Kit.open(name)
+        if not kit.manifest.task.dense:
+            yield name, kit
 
 
 def pack_kit(kit: Kit) -> bytes:
