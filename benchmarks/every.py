@@ -16,6 +16,7 @@ from pathlib import Path
 
 RUNS = {
     "bundled": "bench_bundled.py --parts kits --fresh",
+    "bundled_masks": "bench_bundled.py --parts masks --fresh",
     "first_blocks": "bench_bundled.py --parts blocks --fresh",
     "compile": "bench_compile.py",
     "arena": "bench_arena.py",
