@@ -211,8 +211,8 @@ def work_draw(number: str, folder: str) -> dict[str, float]:
 def work_large(number: str, folder: str) -> dict[str, float]:
     """Peak of decoding a large photo, beyond what the process takes."""
     from pocketune.data import center_crop, open_image
-    from pocketune.data.decoding import view_bytes
-    from pocketune.data.images import header_of
+    from pocketune.data.images.cost import view_bytes
+    from pocketune.data.images.pillow_headers import header_of
 
     def decode(name: str) -> int:
         with (Path(folder) / name).open("rb") as file, open_image(file) as opened:

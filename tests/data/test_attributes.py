@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.data import Loader, load_splits
-from pocketune.data.rows import CELEBA
-from pocketune.data.tables import read_table
+from pocketune.data.labels.rows import CELEBA
+from pocketune.data.labels.tables import read_table
 from pocketune.tasks import Attributes, Classification
 
 from .refusals import refusal

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from pocketune.data import Loader, load_splits
-from pocketune.data.images import UnreadableImage, load_image
+from pocketune.data.images.opening import UnreadableImage, load_image
 from pocketune.errors import PocketuneError
 
 from .refusals import refusal

@@ -11,7 +11,7 @@ from PIL import Image
 
 from pocketune.data import Loader, Purpose, load_image, load_splits, random_stream, unlabeled
 from pocketune.data import loader as loader_module
-from pocketune.data.transforms import random_box
+from pocketune.data.images.transforms import random_box
 
 
 @pytest.fixture

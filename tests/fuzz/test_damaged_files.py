@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pocketune.data import load_splits
-from pocketune.data.tables import read_table
+from pocketune.data.labels.tables import read_table
 from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
 from pocketune.device.use.delta import Delta
 from pocketune.errors import PocketuneError

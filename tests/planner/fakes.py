@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pocketune.data.decoding import Decoding
+from pocketune.data.images.cost import Decoding
 from pocketune.device.machine import Machine
 from pocketune.errors import PocketuneError
 from pocketune.planner.candidate import Candidate, Cost

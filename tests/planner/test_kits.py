@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pocketune.data import load_splits, unlabeled
-from pocketune.data.decoding import Decoding
-from pocketune.data.headers import Header
+from pocketune.data.images.cost import Decoding
+from pocketune.data.images.headers import Header
 from pocketune.device.train import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit

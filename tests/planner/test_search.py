@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketune.data.decoding import Decoding
-from pocketune.data.headers import Header
+from pocketune.data.images.cost import Decoding
+from pocketune.data.images.headers import Header
 from pocketune.errors import PocketuneError
 from pocketune.planner.candidate import Candidate
 from pocketune.planner.plan import LeftOut, Plan

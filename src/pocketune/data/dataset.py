@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from pocketune.data.decoding import Decoding
-    from pocketune.data.masks import Masks
+    from pocketune.data.images.cost import Decoding
+    from pocketune.data.masks.numbered import Masks
     from pocketune.data.sources import Source
     from pocketune.files import Skipped
     from pocketune.tasks import Labels, Task

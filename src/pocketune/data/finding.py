@@ -9,12 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from pocketune.data.coco import SUFFIX, read_annotations
-from pocketune.data.colored import LABEL_MAP, ColoredSource, parse_label_map
-from pocketune.data.drawn import Drawn
 from pocketune.data.examples import Examples
-from pocketune.data.labelme import is_labelme, read_labelme
-from pocketune.data.layouts import (
+from pocketune.data.labels.layouts import (
     TestUse,
     are_of_photos,
     has_folder,
@@ -23,16 +19,20 @@ from pocketune.data.layouts import (
     is_annotations,
     wrapper,
 )
-from pocketune.data.listings import choose_tables, read_tables
-from pocketune.data.lists import content, read_list
-from pocketune.data.masks import NAMES_FILES
+from pocketune.data.labels.listings import choose_tables, read_tables
+from pocketune.data.labels.lists import content, read_list
+from pocketune.data.labels.rows import is_table
+from pocketune.data.labels.tables import has_titles
+from pocketune.data.masks.coco import SUFFIX, read_annotations
+from pocketune.data.masks.colored import LABEL_MAP, ColoredSource, parse_label_map
+from pocketune.data.masks.drawn import Drawn
+from pocketune.data.masks.labelme import is_labelme, read_labelme
+from pocketune.data.masks.pairs import FOLDERS, VOC_FOLDERS, read_pairs
+from pocketune.data.masks.values import NAMES_FILES
+from pocketune.data.masks.yolo import FOLDERS as LABEL_FOLDERS
+from pocketune.data.masks.yolo import YoloSource, read_yolo
 from pocketune.data.names import Names
-from pocketune.data.pairs import FOLDERS, VOC_FOLDERS, read_pairs
-from pocketune.data.rows import is_table
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive, is_inside
-from pocketune.data.tables import has_titles
-from pocketune.data.yolo import FOLDERS as LABEL_FOLDERS
-from pocketune.data.yolo import YoloSource, read_yolo
 from pocketune.errors import PocketuneError, Remedy, printable
 from pocketune.files import reading, shown
 from pocketune.tasks import TASKS, Task

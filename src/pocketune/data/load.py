@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from pocketune.data.dataset import VAL_FRACTION, ImageDataset, Splits, stratify
-from pocketune.data.decoding import MASK_BYTES, LargestDecoding
-from pocketune.data.drawn import DrawnSource
 from pocketune.data.examples import Examples
 from pocketune.data.finding import Found, find, has_test
-from pocketune.data.layouts import TEST, TRAIN, TestUse
-from pocketune.data.masks import AfterMask, MaskOptions, Masks, scan, value_names
+from pocketune.data.images.cost import MASK_BYTES, LargestDecoding
+from pocketune.data.labels.layouts import TEST, TRAIN, TestUse
+from pocketune.data.masks.drawn import DrawnSource
+from pocketune.data.masks.numbered import AfterMask, Masks, scan
+from pocketune.data.masks.values import MaskOptions, value_names
 from pocketune.data.readable import read_headers
 from pocketune.errors import PocketuneError, counted
 from pocketune.files import Skipped, shown

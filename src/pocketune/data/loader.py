@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pocketune.data.images import UnreadableImage, open_image, oriented_size, reading_image
+from pocketune.data.images.decode import oriented_size
+from pocketune.data.images.opening import UnreadableImage, open_image, reading_image
+from pocketune.data.images.transforms import Pixels, apply, center_view, random_view
 from pocketune.data.streams import Purpose, random_stream
-from pocketune.data.transforms import Pixels, apply, center_view, random_view
 from pocketune.errors import PocketuneError, check_positive, printable
 from pocketune.files import Skipped
 from pocketune.tasks import Seen

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from PIL import Image
 
-from pocketune.data.decoding import MASK_BYTES, turn_for
 from pocketune.data.finding import labeled_files
-from pocketune.data.images import UnreadableImage, open_image, oriented_size, reading_image
-from pocketune.data.rows import is_table
-from pocketune.data.transforms import resized
+from pocketune.data.images.cost import MASK_BYTES, turn_for
+from pocketune.data.images.decode import oriented_size
+from pocketune.data.images.opening import UnreadableImage, open_image, reading_image
+from pocketune.data.images.transforms import resized
+from pocketune.data.labels.rows import is_table
 from pocketune.errors import PocketuneError, Remedy, check_positive, printable
 from pocketune.files import Skipped, make_folder_of, reading, replacing, shown, writing
 from pocketune.tasks import Box

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pocketune.data.dataset import ImageDataset
-from pocketune.data.decoding import (
+from pocketune.data.images.cost import (
     MAX_WORKING_BYTES,
     Decoding,
     LargestDecoding,
@@ -17,8 +17,9 @@ from pocketune.data.decoding import (
     check_size,
     limited_bytes,
 )
-from pocketune.data.headers import Header, read_header
-from pocketune.data.images import UnreadableImage, header_of, open_image, reading_image
+from pocketune.data.images.headers import Header, read_header
+from pocketune.data.images.opening import UnreadableImage, open_image, reading_image
+from pocketune.data.images.pillow_headers import header_of
 from pocketune.data.names import Indices, Names
 from pocketune.data.sources import Source
 from pocketune.errors import printable

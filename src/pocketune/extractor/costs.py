@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketune.data.decoding import Decoding
+from pocketune.data.images.cost import Decoding
 from pocketune.device.train.settings import TrainSettings
 from pocketune.extractor.genome import Genes
 from pocketune.extractor.predictor import Values

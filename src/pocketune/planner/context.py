@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pocketune.data import ImageDataset
-    from pocketune.data.decoding import Decoding
+    from pocketune.data.images.cost import Decoding
     from pocketune.device.train.settings import TrainSettings
     from pocketune.planner.trial import Length, Probe, Trial
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from pocketune.data.decoding import Decoding
+    from pocketune.data.images.cost import Decoding
     from pocketune.planner.journal import Journal
     from pocketune.planner.source import Source
     from pocketune.planner.trial import Length, Probe, Trial

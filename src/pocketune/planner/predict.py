@@ -13,7 +13,7 @@ from pocketune.device.train.record import step_flops
 from pocketune.planner.candidate import Cost
 
 if TYPE_CHECKING:
-    from pocketune.data.decoding import Decoding
+    from pocketune.data.images.cost import Decoding
     from pocketune.device.train.settings import TrainSettings
     from pocketune.kit.manifest import Manifest
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pocketune.data.decoding import HEAVY_BYTES
+from pocketune.data.images.cost import HEAVY_BYTES
 from pocketune.device.memory.budget import heaviest_photo
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import PocketuneError

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pocketune.arrays import StrPath
-    from pocketune.data.decoding import Decoding
+    from pocketune.data.images.cost import Decoding
     from pocketune.kit.kit import Kit
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from pocketune.data import UnreadableImage, center_crop, open_image
-from pocketune.data.images import reading_image
+from pocketune.data.images.opening import reading_image
 
 if TYPE_CHECKING:
     from pocketune.data import ImageDataset

@@ -81,8 +81,8 @@ class Task(ABC):
     """Whether the name of an image's folder is its label."""
     dense: ClassVar[bool] = False
     """Whether there is a label and an output for each pixel. The label of an image is then a mask,
-    an image file of its own (`pocketune.data.masks`), and an output is (outputs, height, width),
-    of any height and width."""
+    an image file of its own (`pocketune.data.masks`), and an output is (outputs, height, width), of
+    any height and width."""
     label_dims: ClassVar[Dims]
     label_type: ClassVar[type[np.generic]]
     output_dims: ClassVar[Dims] = (CLASSES,)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketune.data.decoding import Decoding
-from pocketune.data.headers import Header
+from pocketune.data.images.cost import Decoding
+from pocketune.data.images.headers import Header
 from pocketune.data.loader import AHEAD
 from pocketune.device.memory.estimate import (
     CLOSED,

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from pocketune.data import checked, load_splits, open_images, unlabeled
-from pocketune.data.decoding import Decoding
-from pocketune.data.headers import Header
+from pocketune.data.images.cost import Decoding
+from pocketune.data.images.headers import Header
 from pocketune.device.memory.budget import (
     BudgetExceeded,
     check_budget,

@@ -7,13 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pocketune.data import checked
-from pocketune.data.decoding import HEAVY_BYTES
+from pocketune.data.images.cost import HEAVY_BYTES
 from pocketune.device.memory.addresses import check_addresses, kit_addresses
-from pocketune.device.memory.estimate import (
-    MemoryEstimate,
-    estimate_memory,
-    estimate_prediction,
-)
+from pocketune.device.memory.estimate import MemoryEstimate, estimate_memory, estimate_prediction
 from pocketune.device.memory.process import process_memory, reclaim
 from pocketune.device.memory.sizes import format_size, parse_size
 from pocketune.device.train.optimizer import state_slots
@@ -27,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pocketune.data import ImageDataset
-    from pocketune.data.decoding import Decoding, Use
+    from pocketune.data.images.cost import Decoding, Use
     from pocketune.device.memory.process import ProcessMemory
     from pocketune.device.train.settings import TrainSettings
     from pocketune.device.use.model import Model

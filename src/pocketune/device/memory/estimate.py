@@ -20,7 +20,7 @@ from pocketune.device.memory.sizes import format_size
 from pocketune.device.use.known import description_bytes
 
 if TYPE_CHECKING:
-    from pocketune.data.decoding import Decoding
+    from pocketune.data.images.cost import Decoding
     from pocketune.kit.manifest import Manifest
 
 

@@ -11,7 +11,7 @@ from pocketune.data.loader import AHEAD
 from pocketune.tasks.maps import STRIP
 
 if TYPE_CHECKING:
-    from pocketune.data.decoding import Decoding
+    from pocketune.data.images.cost import Decoding
     from pocketune.kit.manifest import Manifest
 
 _WORKERS = 2

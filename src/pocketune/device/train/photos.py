@@ -22,7 +22,7 @@ from pocketune.files import shown
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
-    from pocketune.data.masks import AfterMask
+    from pocketune.data.masks.numbered import AfterMask
     from pocketune.device.train.settings import TrainSettings
     from pocketune.kit.kit import Kit
     from pocketune.kit.manifest import Manifest

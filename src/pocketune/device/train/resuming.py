@@ -15,7 +15,7 @@ from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST
 
 if TYPE_CHECKING:
-    from pocketune.data.masks import AfterMask
+    from pocketune.data.masks.numbered import AfterMask
 
 
 def open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pocketune.data.decoding import Use
-from pocketune.data.images import open_image, oriented_size, reading_image
-from pocketune.data.transforms import resized
+from pocketune.data.images.cost import Use
+from pocketune.data.images.decode import oriented_size
+from pocketune.data.images.opening import open_image, reading_image
+from pocketune.data.images.transforms import resized
 from pocketune.errors import PocketuneError
 from pocketune.files import make_folder_of, replacing, writing
 from pocketune.tasks import Box

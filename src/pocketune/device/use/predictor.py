@@ -9,7 +9,7 @@ import numpy as np
 
 from pocketune.arithmetic import usual_arithmetic
 from pocketune.data import Batch
-from pocketune.data.given import GivenImage, evaluated
+from pocketune.data.images.given import GivenImage, evaluated
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.use.known import known_of
 from pocketune.device.use.model import Model, as_model

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from pocketune.data import open_image
-from pocketune.data.images import oriented_size, reading_image
-from pocketune.data.transforms import resized
+from pocketune.data.images.decode import oriented_size
+from pocketune.data.images.opening import reading_image
+from pocketune.data.images.transforms import resized
 from pocketune.errors import PocketuneError
 from pocketune.tasks import Box, Seen
 
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray
     from pocketune.data import ImageDataset
-    from pocketune.data.transforms import Pixels
+    from pocketune.data.images.transforms import Pixels
     from pocketune.device.engine.onnx import OnnxEngine
     from pocketune.kit.manifest import Manifest
     from pocketune.tasks import Task

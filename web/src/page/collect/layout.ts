@@ -1,6 +1,6 @@
 /**
  * Which class each file is of, or which attributes it has: by class folders, or by a CSV. The rules
- * are those of `pocketune/data/layouts.py`, so that a folder means the same here and on the command
+ * are those of `pocketune/data/labels/layouts.py`, so that a folder means the same here and on the command
  * line.
  */
 import { type Split, type TaskName, UserError } from "../../contract";

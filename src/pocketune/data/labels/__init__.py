@@ -1,0 +1,1 @@
+"""Read which photos there are and their labels: from folders, tables and lists."""

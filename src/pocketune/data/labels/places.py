@@ -1,0 +1,142 @@
+"""Where the photos lie that a table lists: as it names them, or in a folder, with a suffix.
+
+Tables often name photos without their folder or without a suffix: `id,breed` and `a1b2,pug`
+for `train/a1b2.jpg`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from pocketune.data.labels.layouts import PARTS, TEST
+from pocketune.data.names import Names
+from pocketune.data.readable import read_headers
+from pocketune.errors import PocketuneError
+from pocketune.files import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from pocketune.data.sources import Source
+
+
+class _Place(NamedTuple):
+    """What a cell lacks of a file's name: `train/` before it and `.jpg` behind it."""
+
+    folder: str
+    suffix: str
+
+
+class Places:
+    """Finds the photos of a table by its cells.
+
+    Args:
+        source: The files.
+        table: The name of the table; photos are looked for in its folder and below.
+        names: All files of the source; None to list them if they are needed.
+    """
+
+    def __init__(self, source: Source, table: str, names: Names | None = None) -> None:
+        self._source, self._names, self._table = source, names, table
+        self._folder = posixpath.dirname(table)
+        self._places: list[_Place] = []
+        """Those that the cells have, the last one that was used first; empty for none."""
+
+    def are_photos(self, columns: Sequence[Sequence[str]]) -> list[bool]:
+        """Whether most cells of each column name photos, each another one."""
+        found = self._found({cell for cells in columns for cell in cells})
+        return [
+            len(set(cells)) == len(cells)
+            and 2 * sum(cell in found or self._is_photo(tidy(cell)) for cell in cells) > len(cells)
+            for cells in columns
+        ]
+
+    def has_any(self, cells: Iterable[str]) -> bool:
+        """Whether a cell is the name of a photo, as it is."""
+        return any(cell and self._is_photo(tidy(cell)) for cell in cells)
+
+    def learn(self, cells: Collection[str]) -> None:
+        """Find out what these cells lack of the names of photos, as others of their column will.
+
+        Raises:
+            PocketuneError: A cell may stand for two photos.
+        """
+        self._places = list(
+            dict.fromkeys(self._chosen(cell, each) for cell, each in self._found(cells).items())
+        )
+
+    def of(self, cell: str) -> str:
+        """The photo that a cell names, relative to the table's folder."""
+        name = tidy(cell)
+        if not self._places:
+            return name
+        for number, place in enumerate(self._places):
+            full = f"{place.folder}{name}{place.suffix}"
+            if len(self._places) == 1 or self._exists(full):
+                self._places.insert(0, self._places.pop(number))  # the next is likely there, too
+                return full
+        return name
+
+    def _found(self, cells: Collection[str]) -> dict[str, list[_Place]]:
+        """The places of the photos that these cells may name, in one pass over all files."""
+        wanted: dict[str, list[str]] = {}
+        for cell in cells:
+            wanted.setdefault(posixpath.basename(tidy(cell)), []).append(cell)
+        if self._names is None:
+            self._names = self._source.names()
+        above = f"{self._folder}/" if self._folder else ""
+        found: dict[str, list[_Place]] = {}
+        for full in self._names:
+            if not full.startswith(above):
+                continue
+            name = full[len(above) :]
+            file = name.rpartition("/")[2]
+            stem, dot, suffix = file.rpartition(".")
+            for part, rest in ((file, ""), (stem, dot + suffix)):
+                for cell in wanted.get(part, ()):
+                    path = name.removesuffix(rest)
+                    if f"/{path}".endswith(f"/{tidy(cell)}") and self._is_photo(name):
+                        place = _Place(path.removesuffix(tidy(cell)), rest)
+                        found.setdefault(cell, []).append(place)
+        return found
+
+    def _chosen(self, cell: str, places: Sequence[_Place]) -> _Place:
+        """The place of a cell; photos to test, or of another table's name, are not meant."""
+        stem = posixpath.splitext(posixpath.basename(self._table))[0].casefold()
+        tops = [each.folder.partition("/")[0].casefold() for each in places]
+        for meant in (
+            [each for each, top in zip(places, tops, strict=True) if top.startswith(stem)],
+            [each for each, top in zip(places, tops, strict=True) if not _is_test(top)],
+            places,
+        ):
+            if len(meant) == 1:
+                return meant[0]
+        one, other = (f"{each.folder}{tidy(cell)}{each.suffix}" for each in places[:2])
+        raise PocketuneError(
+            f"{shown(self._table)} lists {shown(cell)}, which may be {shown(one)} or "
+            f"{shown(other)}; write the names of the files there, with their folders"
+        )
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._source.stamp(posixpath.join(self._folder, name))
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def _is_photo(self, name: str) -> bool:
+        full = posixpath.normpath(posixpath.join(self._folder, name))
+        return bool(np.size(read_headers(self._source, Names([full]))[0]))
+
+
+def tidy(cell: str) -> str:
+    """A path in a table, with forward slashes and without detours."""
+    return posixpath.normpath(cell.replace("\\", "/"))
+
+
+def _is_test(folder: str) -> bool:
+    """Whether a folder such as `test_images` is of photos to test."""
+    return any(folder.startswith(name) for name, part in PARTS.items() if part == TEST)

@@ -1,0 +1,99 @@
+"""Read which images there are from files of annotations in COCO's format, and draw their masks.
+
+Such a file is `annotations.json`, `_annotations.coco.json` or `instances_train2017.json`, or
+any that a user names. It lies beside the images, or in a folder beside theirs.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import IO
+
+from pocketune.data.examples import Example, Examples
+from pocketune.data.labels.layouts import PARTS, TestUse, in_use
+from pocketune.data.masks.annotations import Annotations
+from pocketune.data.masks.drawn import Drawn, DrawnSource, list_of, part_of, values_of
+from pocketune.data.masks.pairs import FOLDERS
+from pocketune.data.names import Names
+from pocketune.data.sources import Source
+from pocketune.files import reading, shown
+from pocketune.tasks.segmentation import Mask
+
+SUFFIX = ".json"
+_PART = re.compile(rf"instances_({'|'.join(PARTS)})\d*", re.IGNORECASE)
+
+
+def read_annotations(
+    files: Sequence[str], names: Names, source: Source, test: TestUse = "hold out"
+) -> Drawn:
+    """The images that files of annotations list.
+
+    The background has the value 0, and the categories that have an object those from 1 on. Those of
+    one name are one class, in all files together.
+
+    Args:
+        files: The files. A part, such as `train`, is named by a folder around the file, or by
+            the file: `instances_train2017.json`.
+        names: All files of the source, sorted.
+        source: The files.
+        test: What the images of `test` are for.
+
+    Raises:
+        PocketuneError: A file cannot be read or is damaged, or there are more categories than
+            masks have values for.
+    """
+    read = []
+    for file in files:
+        with reading(shown(file)), source.open(file) as stream:
+            read.append(Annotations(stream, file))
+    values = values_of((label for each in read for label in each.categories), files[0])
+    drawn = AnnotatedSource(source, read, values)
+    examples = Examples(example for each in read for example in _examples(each, names))
+    return Drawn(drawn, in_use(examples, test), list_of(values))
+
+
+class AnnotatedSource(DrawnSource):
+    """Files, and the masks that are drawn from annotations; see `Source`.
+
+    The mask of the image `1.jpg` of `annotations.json` is `annotations.json/1.jpg`.
+    """
+
+    def __init__(
+        self, source: Source, annotations: Sequence[Annotations], values: dict[str, int]
+    ) -> None:
+        super().__init__(source)
+        self._values = values
+        self._annotations = {each.name: each for each in annotations}
+
+    def file_of(self, name: str) -> str | None:
+        """See `DrawnSource`; the file of annotations."""
+        return next((file for file in self._annotations if name.startswith(f"{file}/")), None)
+
+    def draw(self, name: str) -> AbstractContextManager[IO[bytes]]:
+        """See `DrawnSource`."""
+        file = self.file_of(name) or ""
+        return self._annotations[file].open(name[len(file) + 1 :], self._values)
+
+
+def _examples(annotations: Annotations, names: Names) -> Iterator[Example]:
+    """Each image with the mask that is drawn for it."""
+    folder, file = posixpath.split(annotations.name)
+    named = _PART.fullmatch(file.removesuffix(SUFFIX))
+    part = part_of([named[1]] if named else folder.split("/"))
+    folders = _folders(folder, file)
+    for image in annotations.images:
+        places = [posixpath.normpath(posixpath.join(each, image)) for each in folders]
+        place = next((each for each in places if names.find(each) is not None), places[0])
+        yield Example(place, Mask(f"{annotations.name}/{image}"), part)
+
+
+def _folders(folder: str, file: str) -> list[str]:
+    """Where the images of a file of annotations may lie."""
+    above, own = posixpath.dirname(folder), file.removesuffix(SUFFIX).partition("_")[2]
+    inner = ["", FOLDERS[0], own, posixpath.join(FOLDERS[0], own)]
+    return list(
+        dict.fromkeys(posixpath.join(each, sub) for each in (folder, above) for sub in inner)
+    )

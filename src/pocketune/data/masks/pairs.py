@@ -1,0 +1,142 @@
+"""Read which images there are and their masks, from folders of both.
+
+Folders are `images/1.jpg` and `masks/1.png`, also within `train/` and `val/` or with these
+within them; or those of Pascal VOC: `JPEGImages/1.jpg`, `SegmentationClass/1.png` and the lists
+`ImageSets/Segmentation/train.txt` and `val.txt`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pocketune.data.examples import Example, Examples
+from pocketune.data.labels.layouts import PARTS, TestUse, in_use, wrapper
+from pocketune.data.masks.values import NAMES_FILES
+from pocketune.data.names import Names
+from pocketune.data.readable import read_headers
+from pocketune.errors import PocketuneError
+from pocketune.files import reading, shown
+from pocketune.tasks.segmentation import Mask
+
+if TYPE_CHECKING:
+    from pocketune.data.sources import Source
+
+FOLDERS = ("images", "masks")
+VOC_FOLDERS = ("jpegimages", "segmentationclass")
+VOC_LISTS = "imagesets/segmentation"
+_TEXTS = (".json", ".txt", ".xml", ".csv", ".yaml", ".yml", ".npy", ".cache")
+"""Suffixes of what programs write beside an image, under its name."""
+
+_Keyed = dict[str, str]  # file names by what an image and its mask have in common
+
+
+def read_pairs(
+    names: Sequence[str], source: Source, where: str, test: TestUse = "hold out"
+) -> Examples | None:
+    """The images that have a mask, with the masks as labels; None if there are no such folders.
+
+    In folders `images` and `masks`, each image needs a mask; files without a partner that are no
+    images are passed over. In folders of VOC, the lists say
+    which images are meant; without lists, all that have a mask are.
+
+    Args:
+        names: File names with forward slashes, relative to the root.
+        source: The files.
+        where: The root, for messages.
+        test: What the images of `test` are for.
+
+    Raises:
+        PocketuneError: An image has no mask, a mask has no image, or two files stand for one.
+    """
+    prefix = wrapper(names)
+    images, masks = in_folders(may_be_images(names), prefix, FOLDERS, where)
+    if images and masks:
+        _check_partners(images, masks, where, source)
+        return in_use(_divided(images, masks), test)
+    images, masks = in_folders(may_be_images(names), prefix, VOC_FOLDERS, where)
+    if images and masks:
+        return in_use(_voc(names, prefix, images, masks, source), test)
+    return None
+
+
+def may_be_images(names: Iterable[str]) -> Iterator[str]:
+    """The files whose suffix is not that of a text about an image."""
+    return (name for name in names if not name.lower().endswith(_TEXTS))
+
+
+def in_folders(
+    names: Iterable[str], prefix: str, folders: tuple[str, str], where: str
+) -> tuple[_Keyed, _Keyed]:
+    """The files below a folder of images and below one of masks, by the rest of their path."""
+    found: tuple[_Keyed, _Keyed] = {}, {}
+    for name in names:
+        *path, file = name[len(prefix) :].split("/")
+        lower = [part.casefold() for part in path]
+        place = next((i for i, part in enumerate(lower) if part in folders), None)
+        if place is None or file.casefold() in NAMES_FILES:
+            continue
+        kind = folders.index(lower[place])
+        key = "/".join([*path[:place], *path[place + 1 :], posixpath.splitext(file)[0]])
+        if other := found[kind].get(key):
+            raise PocketuneError(
+                f"{where} has {shown(other)} and {shown(name)}, which would share a partner; "
+                "rename or remove one"
+            )
+        found[kind][key] = name
+    return found
+
+
+def _check_partners(images: _Keyed, masks: _Keyed, where: str, source: Source) -> None:
+    """Check that each image has a mask, and the reverse."""
+    kinds = ((images, masks, "mask", "image"), (masks, images, "image", "mask"))
+    for these, others, missing, own in kinds:
+        names = Names(these[key] for key in sorted(these.keys() - others.keys()))
+        alone = names.take(read_headers(source, names)[0])
+        if len(alone):
+            more = f", as {len(alone) - 1} more" * (len(alone) > 1)
+            raise PocketuneError(
+                f"{shown(alone[0])} in {where} has no {missing} of the same name{more}; add "
+                f"the {missing} or remove the {own}"
+            )
+
+
+def _divided(images: _Keyed, masks: _Keyed) -> list[Example]:
+    """The pairs, each in the part that the first folder of its path names."""
+    return [
+        Example(images[key], Mask(masks[key]), PARTS.get(key.partition("/")[0].casefold()))
+        for key in sorted(images.keys() & masks.keys())
+    ]
+
+
+def _voc(
+    names: Iterable[str], prefix: str, images: _Keyed, masks: _Keyed, source: Source
+) -> list[Example]:
+    """The pairs that VOC's lists name; without lists, all masks with their images."""
+    lists = {}
+    for name in names:
+        folder, file = posixpath.split(name[len(prefix) :].casefold())
+        if folder == VOC_LISTS and file.endswith(".txt"):
+            lists[file.removesuffix(".txt")] = name
+    used = [part for part in PARTS if part in lists] or ["trainval"] * ("trainval" in lists)
+    if not used:
+        both = sorted(images.keys() & masks.keys())
+        return [Example(images[key], Mask(masks[key])) for key in both]
+    examples = []
+    for part in used:
+        listed = lists[part]
+        with reading(shown(listed)), source.open(listed) as stream:
+            keys = stream.read().decode("utf-8", "replace").split()
+        for key in keys:
+            _check_listed(key, images, masks, listed)
+            examples.append(Example(images[key], Mask(masks[key]), PARTS.get(part)))
+    return examples
+
+
+def _check_listed(key: str, images: _Keyed, masks: _Keyed, where: str) -> None:
+    for files, kind in ((images, "image"), (masks, "mask")):
+        if key not in files:
+            raise PocketuneError(
+                f"{shown(where)} lists {shown(key)}, which has no {kind}; add it or remove the line"
+            )

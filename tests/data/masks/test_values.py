@@ -1,0 +1,55 @@
+"""The names of the values of masks, and values that do not count."""
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pocketune.data import MaskOptions
+from pocketune.data.masks.values import parse_names, value_names
+from pocketune.errors import PocketuneError
+from pocketune.tasks.segmentation import Mask
+
+
+def test_lines():
+    assert parse_names(b"\xef\xbb\xbfsky\r\n road \r\n\r\n", "c.txt") == {0: "sky", 1: "road"}
+    assert parse_names(b"0=background\n255 = object", "c.txt") == {
+        0: "background",
+        255: "object",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "c.txt is empty"),
+        (b"sky\n\nroad", "in line 2"),
+        (b"sky\nsky", "has 'sky' or its value 1 twice"),
+        (b"1=a\nb", "has 'b' or its value 1 twice"),
+        (b"256=a", "no name of a value of 0 to 255 in line 1"),
+        (b"0=", "in line 1"),
+        (b"\xff\xfe", "not a list of names in UTF-8"),
+    ],
+)
+def test_invalid_names(text, message):
+    with pytest.raises(PocketuneError, match=message):
+        parse_names(text, "c.txt")
+
+
+def test_an_object_of_255_can_be_named():
+    masks = [Mask("a.png", ((0, 5), (255, 5)))]
+    options = MaskOptions(ignore="none", class_names="0=ground,255=object")
+    titles = value_names(masks, options, "photos")
+    assert (titles[0], titles[255], set(titles[1:255])) == ("ground", "object", {""})
+
+
+@given(
+    counts=st.dictionaries(st.integers(0, 254), st.integers(1, 99), min_size=1, max_size=40),
+    ignored=st.sets(st.integers(0, 255), max_size=5),
+)
+def test_each_value_that_counts_is_its_own_name(counts, ignored):
+    given = ",".join(map(str, sorted(ignored))) or None
+    masks = [Mask("a.png", tuple(counts.items()))]
+    assume(counts.keys() - ignored)
+    titles = value_names(masks, MaskOptions(ignore=given), "photos")
+    kept = counts.keys() - ignored
+    assert {v: t for v, t in enumerate(titles) if t} == {v: str(v) for v in kept}
