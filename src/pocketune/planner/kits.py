@@ -67,14 +67,9 @@ class KitSource:
     def _check(self, kit: Kit) -> None:
         if kit.is_run:
             raise PocketuneError("it is a run, not a kit: name it alone to train it further")
-        task, manifest = kit.manifest.task.name, kit.manifest
+        task = kit.manifest.task.name
         if task != self._asked.task:
             raise PocketuneError(f"it is for {task}, and the photos are for {self._asked.task}")
-        step = manifest.batch * self._context.settings.accumulate
-        if step > self._asked.training:
-            raise PocketuneError(
-                f"a step of {step} images is larger than the {self._asked.training} training photos"
-            )
 
     def cost(self, candidate: Candidate) -> Cost:
         """The cost from the kit's manifest."""
