@@ -13,7 +13,9 @@ import { readDelta, writeDelta } from "../src/formats/delta";
 import { writeModel } from "../src/formats/export";
 import { readModel, trainedOf, writeRun, type Trained } from "../src/formats/run";
 import { openArchive } from "../src/page/collect/archive";
-import { byFolders, byTable, type Layout } from "../src/page/collect/layout";
+import { findLabels } from "../src/page/collect/labels/find";
+import type { Layout } from "../src/page/collect/labels/layout";
+import { readTable } from "../src/page/collect/labels/tables";
 import { Project } from "../src/page/project";
 import { photosFile } from "../src/page/take/photos";
 import { Store } from "../src/storage/store";
@@ -64,10 +66,8 @@ async function layoutOf(archive: Blob): Promise<{ layout: Layout; open: Map<stri
   const members = await openArchive(archive, "photos.zip");
   const opened = members.map(async ({ path, open }) => [path, await open()] as const);
   const files = new Map(await Promise.all(opened));
-  const table = [...files.keys()].find((path) => path.endsWith(".csv"));
-  const paths = [...files.keys()];
-  const layout = table ? byTable(await files.get(table)!.text(), table, paths) : byFolders(paths);
-  return { layout, open: files };
+  const read = (path: string) => readTable(path, files.get(path)!);
+  return { layout: (await findLabels([...files.keys()], read))!, open: files };
 }
 
 /** Takes the photos of a .zip in, and packs them as they are taken along. */

@@ -150,22 +150,33 @@ export const texts = {
   table: {
     empty: (table: string) => `${table} is empty; list a file and its label on each line.`,
     columns: (table: string, found: string) =>
-      `${table} needs the columns file and label, or file and a column for each attribute, but its first line has ${found}.`,
+      `${table} needs the columns file and label, or file and a column for each attribute, but its first line has ${found}; rename its columns.`,
+    twoFiles: (table: string, one: string, other: string) =>
+      `${table} names photos in the columns ${one} and ${other}; rename one of them to file.`,
+    twoPhotos: (table: string, cell: string, one: string, other: string) =>
+      `${table} lists ${cell}, which may be ${one} or ${other}; write the names of the files there, with their folders.`,
+    differ: (one: string, other: string) =>
+      `${one} and ${other} have different columns of labels; give both the same.`,
+    noText: (table: string) => `${table} is not a table in UTF-8; save it as one.`,
+    noObject: (table: string, line: number) =>
+      `${table} does not have a JSON object in line ${line}; save it again.`,
+    celebA: (table: string) =>
+      `${table} is not CelebA's list of attributes, whose first line is the number of photos and whose second their names; copy it again.`,
     noTitle: (table: string, column: number) =>
       `${table} has no title over column ${column}; name the attribute or remove the column.`,
     sameTitle: (table: string, name: string) => `${table} has two columns “${name}”; keep one.`,
-    longRow: (table: string, row: number) =>
-      `${table} has more values than titles in row ${row}; name every column, in order.`,
-    noValue: (table: string, name: string, row: number) =>
-      `${table} has no value for “${name}” in row ${row}; add it.`,
-    value: (table: string, value: string, name: string, row: number) =>
-      `${table} has “${value.slice(0, 80)}” for “${name}” in row ${row}: write 1 for an attribute that a photo has and 0 or -1 otherwise; for classes, name the columns file and label.`,
+    longRow: (table: string, line: number) =>
+      `${table} has more values than titles in line ${line}; name every column, in order.`,
+    noValue: (table: string, name: string, line: number) =>
+      `${table} has no value for “${name}” in line ${line}; add it.`,
+    value: (table: string, value: string, name: string, line: number) =>
+      `${table} has “${value.slice(0, 80)}” for “${name}” in line ${line}: write 1 for an attribute that a photo has and 0 or -1 otherwise; for classes, name the columns file and label.`,
     twoWays: (table: string) =>
       `${table} has both 0 and -1 for absent attributes; write one of them throughout.`,
-    noFile: (table: string, row: number) => `${table} has no file in row ${row}; add it.`,
-    noLabel: (table: string, row: number) => `${table} has no label in row ${row}; add it.`,
-    split: (table: string, split: string, row: number) =>
-      `${table} has the split “${split}” in row ${row}; write train or val.`,
+    noFile: (table: string, line: number) => `${table} has no file in line ${line}; add it.`,
+    noLabel: (table: string, line: number) => `${table} has no label in line ${line}; add it.`,
+    split: (table: string, split: string, line: number) =>
+      `${table} has the split “${split}” in line ${line}; write train, val or test.`,
     twice: (table: string, file: string) =>
       `${table} lists ${file} twice, with different labels or splits; keep one line.`,
     noneGiven: (table: string) =>

@@ -1,6 +1,7 @@
 import "fake-indexeddb/auto";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { byTable } from "../../src/page/collect/layout";
+import { readRows } from "../../src/page/collect/labels/rows";
+import { byTables } from "../../src/page/collect/labels/tables";
 import type { PhotoEntry } from "../../src/contract";
 import { NONE, Project } from "../../src/page/project";
 import { partsOf, pathsOf, tableOf } from "../../src/page/take/photos";
@@ -209,7 +210,8 @@ describe("attributes", () => {
     expect(rows().at(0)).toBe('file,split,"say ""hi""",Attribute 2');
     expect(rows().at(3)).toBe('"photos/v,w.jpg",val,0,1');
     const paths = [...pathsOf(project).keys()];
-    const read = byTable(rows().join("\n"), "attributes.csv", paths);
+    const path = "attributes.csv";
+    const read = byTables([{ path, rows: readRows(rows().join("\n"), path) }], paths);
     expect(read.labeled.map(({ labels }) => labels)).toEqual([
       ['say "hi"', "Attribute 2"],
       [],

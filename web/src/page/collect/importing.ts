@@ -3,7 +3,10 @@ import { type Split, type TaskName, UserError } from "../../contract";
 import type { NewPhoto } from "../../storage/schema";
 import type { Project } from "../project";
 import { texts } from "../texts";
-import { byFolders, byTable, isTable, type Layout } from "./layout";
+import { findLabels } from "./labels/find";
+import type { Layout } from "./labels/layout";
+import { isTable } from "./labels/rows";
+import { readTable } from "./labels/tables";
 import { preparePhoto } from "./prepare";
 import type { Source } from "./sources";
 
@@ -74,18 +77,14 @@ export function importInto(
 
 async function labelsOf(sources: Source[], wanted: TaskName): Promise<Layout> {
   const paths = sources.map((source) => source.path);
-  const tables = sources.filter((source) => isTable(source.path));
-  const photos = paths.filter((path) => !isTable(path));
-  const folders = byFolders(photos);
-  if (tables.length && folders.classes.length < 2) {
-    if (tables.length > 1) throw new UserError(texts.manyTables(tables.map((each) => each.path)));
-    const table = tables[0]!;
-    return byTable(await (await table.open()).text(), table.path, paths);
+  const byPath = new Map(sources.map((source) => [source.path, source]));
+  const read = async (path: string) => readTable(path, await byPath.get(path)!.open());
+  const found = await findLabels(paths, read);
+  if (!found) throw new UserError(texts.manyTables(paths.filter(isTable)));
+  if (!found.labeled.length) {
+    throw new UserError(paths.every(isTable) ? texts.noFiles : texts.looseFiles[wanted]);
   }
-  if (!folders.labeled.length) {
-    throw new UserError(photos.length ? texts.looseFiles[wanted] : texts.noFiles);
-  }
-  return folders;
+  return found;
 }
 
 async function importItems(project: Project, items: Item[], watch: Watch): Promise<Outcome> {

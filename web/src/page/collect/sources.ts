@@ -1,6 +1,6 @@
 /** Files as the browser hands them over: chosen, dropped with their folders, or pasted. */
 import { openArchive } from "./archive";
-import { isOwn } from "./layout";
+import { isOwn } from "./labels/layout";
 
 /** A file that can be opened when it is needed. */
 export interface Source {

@@ -1,9 +1,13 @@
 /** The attributes in the rows of a table, by the rules of pocketune/tasks/attributes.py. */
-import { UserError } from "../../contract";
-import { texts } from "../texts";
+import { UserError } from "../../../contract";
+import { texts } from "../../texts";
 
-/** Titles of columns with which a table is not one of attributes. */
-const OTHERS = ["label", "class", "mask"];
+const VALUES = ["0", "1", "-1"];
+
+/** Whether a cell says if a photo has an attribute. */
+export function isAttribute(cell: string): boolean {
+  return VALUES.includes(cell);
+}
 
 /** The attributes that a photo has, from the cells of its row, and the row's number for messages. */
 export type ReadRow = (row: string[], line: number) => string[];
@@ -15,7 +19,7 @@ export interface AttributeColumns {
 
 /**
  * Args: the titles of all columns; the places of those that are neither file nor split; the table's
- * name. Null if they are no attributes.
+ * name.
  *
  * @throws UserError if two have one name, or one has none.
  */
@@ -23,10 +27,7 @@ export function attributeColumns(
   titles: string[],
   free: number[],
   table: string,
-): AttributeColumns | null {
-  if (!free.length || free.some((place) => OTHERS.includes(titles[place]!.toLowerCase()))) {
-    return null;
-  }
+): AttributeColumns {
   const names = free.map((place) => titles[place]!.normalize("NFC"));
   names.forEach((name, i) => {
     if (!name) throw new UserError(texts.table.noTitle(table, free[i]! + 1));
@@ -39,7 +40,7 @@ export function attributeColumns(
     return names.filter((name, i) => {
       const value = row[free[i]!] ?? "";
       if (!value) throw new UserError(texts.table.noValue(table, name, line));
-      if (!["0", "1", "-1"].includes(value)) {
+      if (!isAttribute(value)) {
         throw new UserError(texts.table.value(table, value, name, line));
       }
       seen.add(value);
