@@ -151,6 +151,23 @@ describe.skipIf(missing)("a run that fails", () => {
     await page.getByRole("button", { name: "Download run.zip" }).waitFor();
   }
 
+  it("by a loss that is not finite keeps the best values before", async () => {
+    const page = await openPage(browser, studio.url);
+    await collect(page, photos(10));
+    await goTo(page, "Train");
+    await page.getByText("Settings", { exact: true }).click();
+    await page.getByLabel("Learning rate", { exact: true }).fill("10");
+    await page.getByLabel("Optimizer").selectOption("sgd");
+    await train(page, "blocks", 20);
+    await trained(page);
+    expect(await told(page)).toMatch(
+      /is not finite: start again with a learning rate lower than 10\. The best .* are kept\.$/,
+    );
+    await goTo(page, "Take along");
+    await page.getByRole("button", { name: "Download run.zip" }).waitFor();
+    await page.context().close();
+  });
+
   it("in a step goes on from its checkpoint", async () => {
     const context = await browser.newContext();
     await context.addInitScript(() => {

@@ -323,6 +323,8 @@ export type TrainEvent =
       heapBytes: number;
     }
   | { kind: "step"; step: number; steps: number; loss: number; correct: number; images: number }
+  /** A loss is not finite; `done` follows with the values before. */
+  | { kind: "diverged"; message: string }
   | {
       kind: "epoch";
       /** 0 before the first step: what the computed head gives. */

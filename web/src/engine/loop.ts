@@ -1,5 +1,5 @@
 /** The training loop: steps, validation after each epoch, and stopping; see device/train/loop.py. */
-import { type Checkpoint, type Counters, FinalError, type Score, type State } from "../contract";
+import { type Checkpoint, type Counters, type Score, type State, UserError } from "../contract";
 import { rateFactors } from "./defaults";
 import { copyState, Engine } from "./engine";
 import type { Batch, Loader, TrainingLoader } from "./loader";
@@ -18,6 +18,9 @@ interface Validated {
   score: Score | null;
   judged: Score | null;
 }
+
+/** A step after which nothing can be learned: the same steps would lead there again. */
+class Diverged extends UserError {}
 
 export class Loop {
   readonly counters: Counters;
@@ -56,17 +59,20 @@ export class Loop {
   }
 
   /**
-   * Trains until the last step, until validation has not improved for the patience, or until the user
-   * stops the run, which then has the best values so far. Throws Stopped if there are none yet.
+   * Trains until the last step, until validation has not improved for the patience, until the user
+   * stops the run, or until a loss is not finite. It then has the best values so far. Throws Stopped
+   * if there are none yet.
    */
   async toTheEnd(): Promise<void> {
     if (!this.counters.started) await this.begin();
     try {
       await this.train();
     } catch (error) {
-      if (!(error instanceof Stopped)) throw error;
+      if (error instanceof Diverged) {
+        this.run.options.emit({ kind: "diverged", message: error.message });
+      } else if (!(error instanceof Stopped)) throw error;
       // Without validation, the last values are the best.
-      if (!this.counters.judged) this.keepBest(null, null);
+      else if (!this.counters.judged) this.keepBest(null, null);
       this.finish("stopped", null);
     }
   }
@@ -270,8 +276,8 @@ export class Loop {
   private requireFinite(value: number, what: string): void {
     if (Number.isFinite(value)) return;
     const { lr } = this.run.settings;
-    throw new FinalError(
-      `In step ${this.counters.step + 1}, ${what} is not finite: start again with a learning rate lower than ${lr.toPrecision(2)}.`,
+    throw new Diverged(
+      `In step ${this.counters.step + 1}, ${what} is not finite: start again with a learning rate lower than ${lr.toPrecision(2)}. The best values until then are kept.`,
     );
   }
 }

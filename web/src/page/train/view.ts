@@ -165,6 +165,7 @@ export class TrainView {
     if (this.state === "stopping" && this.run.isRunning) return;
     this.curves.on(event);
     if (event.kind === "paused") this.set("paused");
+    else if (event.kind === "diverged") note(event.message);
     else if (event.kind === "stopped") this.interrupted();
     else if (event.kind === "error") {
       this.interrupted();
