@@ -52,7 +52,8 @@ class MemoryEstimate:
         parameters: The trained parameters and the running statistics.
         optimizer: The optimizer's state.
         photos: Photos that are being decoded, and batches with labels that wait for the step. For
-            masks, also the logits that a validation compares with them.
+            masks, also the logits that a validation compares with them, as far as these take more
+            than the step holds beyond the prediction.
         cache: Features that are kept between epochs, as far as they are in memory.
         head: What the classifier's computation, while the graphs are closed, or the description of
             the classes in the end takes beyond all this.
@@ -134,7 +135,7 @@ def estimate_memory(
     evaluating = round(max(size for name, size in arenas.items() if name != "step"))
     kept = feature_bytes(manifest, batch)
     optimizer = round(slots * parameters)
-    waiting, decoded = training_photos(
+    waiting, decoded, compared = training_photos(
         manifest,
         classes,
         decoding,
@@ -153,9 +154,11 @@ def estimate_memory(
     phases = [OPENING + opening + waiting, again + frozen + graphs["predict"].opening + arena]
     if refits:
         phases.append(again + opening + ran)
-    beside = RUNTIME + arena + kept + optimizer + waiting + decoded
-    # Only one of the step and the prediction is open at a time.
+    # Only one of the step and the prediction is open at a time, and masks are compared beside the
+    # prediction.
     open_at_once = frozen + max(graphs["step"].open, graphs["predict"].open)
+    compared = max(0, frozen + graphs["predict"].open + compared - open_at_once)
+    beside = RUNTIME + arena + kept + optimizer + waiting + decoded + compared
     estimate = MemoryEstimate(
         process=process,
         runtime=RUNTIME,
@@ -163,7 +166,7 @@ def estimate_memory(
         activations=arena + kept,
         parameters=parameters * (2 if accumulate > 1 else 1) + statistics,
         optimizer=optimizer,
-        photos=waiting + decoded,
+        photos=waiting + decoded + compared,
     )
     if images is None:
         return estimate
@@ -209,7 +212,7 @@ def ending_bytes(
     They are those of the graphs that compute the embeddings, while these are opened, or of the fit.
     See `with_description`.
     """
-    waiting, decoded = evaluated_photos(manifest, classes, decoding, photos)
+    waiting, decoded, _ = evaluated_photos(manifest, classes, decoding, photos)
     again = REOPENING + opening_bytes(manifest) + waiting + decoded
     return max(again, description_bytes(classes, manifest.embeddings or 0, photos))
 
@@ -237,19 +240,19 @@ def estimate_prediction(
     graphs, arenas = held(manifest), arena_sizes(manifest, manifest.batch)
     del arenas["step"]
     activations = feature_bytes(manifest, manifest.batch) + round(max(arenas.values()))
-    waiting, decoded = evaluated_photos(manifest, classes, decoding)
+    waiting, decoded, compared = evaluated_photos(manifest, classes, decoding)
     opening = OPENING + opening_bytes(manifest)
     estimate = MemoryEstimate(
         process=process,
         runtime=RUNTIME,
         graphs=max(
             graphs["features"].open + graphs["predict"].open,
-            opening - RUNTIME - activations - decoded,
+            opening - RUNTIME - activations - decoded - compared,
         ),
         activations=activations,
         parameters=2 * values,  # the model's, and the engine's copy
         optimizer=0,
-        photos=waiting + decoded,
+        photos=waiting + decoded + compared,
     )
     if first is None:
         return estimate

@@ -21,10 +21,17 @@ SCORED_STRIPS = 3
 
 
 class PhotoBytes(NamedTuple):
-    """Bytes of the photos that wait to be processed, and of what is decoded beside them."""
+    """Bytes of photos.
+
+    Attributes:
+        waiting: Of those that wait to be processed, and of their labels.
+        decoded: Of those that are decoded at the same time.
+        compared: For comparing a mask with a prediction, in a validation.
+    """
 
     waiting: int
     decoded: int
+    compared: int
 
 
 def training_photos(
@@ -58,7 +65,7 @@ def training_photos(
     decoded = decoded_bytes(manifest.size, decoding)
     if batches == 1:  # decoded before the step is opened, which gives some of it back
         decoded -= round(min(decoded / 2, returned))
-    return PhotoBytes(waiting, decoded + _compared_bytes(manifest, decoding))
+    return PhotoBytes(waiting, decoded, _compared_bytes(manifest, decoding))
 
 
 def evaluated_photos(
@@ -71,8 +78,8 @@ def evaluated_photos(
     waiting = photo_bytes(manifest.size, images, label, workers=0, waiting=1)
     if dense and decoding is not None:
         waiting += decoding.waiting(images)
-    decoded = decoded_bytes(manifest.size, decoding) + _compared_bytes(manifest, decoding)
-    return PhotoBytes(waiting, decoded)
+    decoded = decoded_bytes(manifest.size, decoding)
+    return PhotoBytes(waiting, decoded, _compared_bytes(manifest, decoding))
 
 
 def _compared_bytes(manifest: Manifest, decoding: Decoding | None) -> int:
