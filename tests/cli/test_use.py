@@ -14,7 +14,7 @@ from PIL import Image
 from pocketune.cli import app
 from pocketune.device import Model
 from pocketune.device.train.checkpoint import Checkpoint
-from pocketune.device.use.known import known_of
+from pocketune.device.use.unknown import known_of
 from pocketune.kit.manifest import SCHEMA
 
 from ..device.softmax_engine import CLASSES, write_photos

@@ -19,8 +19,8 @@ from pocketune.device.train import train
 from pocketune.device.train.progress import Silent
 from pocketune.device.use.delta import Delta, base_hash
 from pocketune.device.use.export import export
-from pocketune.device.use.known import known_of
 from pocketune.device.use.model import Model
+from pocketune.device.use.unknown import known_of
 from pocketune.kit.names import BEST
 
 from ..device.runs import make_settings, write_photos

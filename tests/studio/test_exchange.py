@@ -24,9 +24,9 @@ from pocketune.device.train.record import RunRecord
 from pocketune.device.use.delta import Delta
 from pocketune.device.use.evaluate import evaluate
 from pocketune.device.use.export import export
-from pocketune.device.use.known import known_of
 from pocketune.device.use.model import Model
 from pocketune.device.use.predict import predict
+from pocketune.device.use.unknown import known_of
 from pocketune.kit.bundled import bundled_kit
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import Manifest, ParameterSpec

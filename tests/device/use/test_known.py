@@ -1,6 +1,5 @@
 """Telling photos of none of a run's classes, against the formula in plain float64."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,18 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketune.device import Delta, Model, Predictor, predict
-from pocketune.device.train.progress import Silent
-from pocketune.device.train.record import RunRecord
-from pocketune.device.train.run import train
-from pocketune.device.use.known import DIRECTIONS, SHRINKAGE, Known, known_of
+from pocketune.device.use.known import DIRECTIONS, SHRINKAGE, Known
 from pocketune.device.use.predict import DeltaPrediction, JudgedPrediction
+from pocketune.device.use.unknown import known_of
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
-from pocketune.tasks import Attributes
 
 from ..runs import write_photos, write_run
-from ..softmax_engine import SoftmaxEngine, write_softmax_kit
-from ..softmax_engine import write_photos as write_softmax_photos
 from ..tiny_kit import CLASSES, WIDTH, TinyKit
 
 
@@ -155,44 +149,6 @@ def test_a_delta_brings_what_its_run_knows(tmp_path: Path) -> None:
     by_delta = list(predict(kit.path, photos, deltas=[tmp_path / "d.safetensors"], unknown=True))
     assert all(isinstance(each, DeltaPrediction) for each in by_delta)
     assert [each.prediction for each in by_delta] == list(predict(run, photos, unknown=True))
-
-
-def test_models_that_cannot_tell_say_why(tmp_path: Path) -> None:
-    kit = TinyKit().write(tmp_path / "kit")
-    with pytest.raises(
-        PocketuneError, match=r"kit cannot tell .*: a finished run can, .* is a kit"
-    ):
-        predict(kit.path, tmp_path, unknown=True)
-    attributes = TinyKit(task=Attributes).write(tmp_path / "attributes")
-    with pytest.raises(PocketuneError, match="none of the attributes cannot be told: the model"):
-        predict(attributes.path, tmp_path, unknown=True)
-
-
-def test_a_run_that_cannot_tell_says_which_cause_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kit = write_softmax_kit(tmp_path / "kit")
-    photos = write_softmax_photos(tmp_path / "photos")
-    train(kit, photos, tmp_path / "run", epochs=1, engine=SoftmaxEngine, progress=Silent())
-    model = Model.open(tmp_path / "run")
-
-    def why() -> str:
-        with pytest.raises(PocketuneError) as caught:
-            known_of(model)
-        return str(caught.value).partition("none of its classes")[2]
-
-    (model.kit.path / "known.safetensors").unlink(missing_ok=True)
-    assert why().startswith(": its time limit was too short to look at them again")
-    record = RunRecord.read(model.kit.path)
-    limited = replace(record, settings={**record.settings, "budget": 1})
-    limited.write(model.kit.path)
-    assert why().startswith(": its budget was too small to look at them again")
-    replace(limited, reason="time").write(model.kit.path)
-    assert why().startswith(": its budget was too small or its time limit was too short to look")
-    monkeypatch.setattr("pocketune.device.use.known.MOST", 1)
-    assert why() == ", because 3 are too many"
-    (model.kit.path / "result.json").unlink()
-    assert why().startswith(", because the run is not finished; resume with: ")
 
 
 def test_a_damaged_description_is_refused() -> None:

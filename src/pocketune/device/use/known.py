@@ -16,8 +16,8 @@ import numpy as np
 from pocketune.arrays import FloatArray, State, distinct
 from pocketune.device.head.basis import decompose
 from pocketune.device.head.sums import Exact
-from pocketune.errors import PocketuneError, Remedy
-from pocketune.kit.names import KNOWN, RESULT
+from pocketune.errors import PocketuneError
+from pocketune.kit.names import KNOWN
 from pocketune.kit.tensors import read_tensors, write_tensors
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pocketune.device.use.model import Model
     from pocketune.kit.packed import Source
 
 KEPT = 0.95
@@ -174,55 +173,6 @@ def described_photos(classes: int, size: int) -> int:
 def description_bytes(classes: int, size: int, photos: int) -> int:
     """Bytes that `Known.fit` takes for embeddings of `size` values of so many photos."""
     return _LIBRARY + _BYTES * min(described_photos(classes, size), photos) * size
-
-
-def known_of(model: Model) -> Known:
-    """The description of a model's classes.
-
-    Raises:
-        PocketuneError: There is none; the message says why.
-    """
-    if model.task.activation != "softmax" or model.task.dense:
-        raise PocketuneError(
-            f"photos of none of the {model.task.noun} cannot be told: the model does not choose "
-            "one of several classes for a photo"
-        )
-    if model.kit.manifest.embeddings is None:
-        raise PocketuneError(f"the network of {model.kit.path} has no embeddings to compare")
-    known = find_known(model)
-    if known is None:
-        raise _not_described(model)
-    return known
-
-
-def find_known(model: Model) -> Known | None:
-    """The description of a model's classes, if it has one."""
-    return model.known or Known.load(model.kit.find(KNOWN), model.kit.identity, model.step)
-
-
-def _not_described(model: Model) -> PocketuneError:
-    """The error for a model that does not describe its classes, with the reason."""
-    from pocketune.device.train.record import RunRecord
-
-    kit, classes = model.kit, len(model.classes)
-    cannot = f"{kit.path} cannot tell photos of none of its classes"
-    if not kit.is_run:
-        return PocketuneError(f"{cannot}: a finished run can, and a delta of one; this is a kit")
-    if kit.find(RESULT) is None:
-        return PocketuneError(
-            f"{cannot}, because the run is not finished",
-            remedy=Remedy("resume", "resume with: pocketune.resume({run!r})", run=str(kit.path)),
-        )
-    record = RunRecord.read(kit.path)
-    if not described_photos(classes, kit.manifest.embeddings or 0):
-        return PocketuneError(f"{cannot}, because {classes:,} are too many")
-    causes = ["its budget was too small"] if record.settings["budget"] is not None else []
-    if record.reason == "time" or not causes:
-        causes.append("its time limit was too short")
-    return PocketuneError(
-        f"{cannot}: {' or '.join(causes)} to look at them again after the last step; train it "
-        "with more"
-    )
 
 
 def _mapped(

@@ -25,9 +25,10 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.memory.budget import check_peak, check_prediction, limited
 from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.use.delta import Delta, as_delta
-from pocketune.device.use.known import Known, known_of
+from pocketune.device.use.known import Known
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.pictures import Pictures, map_use
+from pocketune.device.use.unknown import known_of
 from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
 from pocketune.errors import PocketuneError, check_positive, printable
 from pocketune.tasks import Prediction

@@ -11,9 +11,9 @@ from pocketune.arithmetic import usual_arithmetic
 from pocketune.data import Batch
 from pocketune.data.images.given import GivenImage, evaluated
 from pocketune.device.engine.onnx import OnnxEngine
-from pocketune.device.use.known import known_of
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.predict import Used
+from pocketune.device.use.unknown import known_of
 from pocketune.errors import check_positive
 from pocketune.heap import save_memory
 

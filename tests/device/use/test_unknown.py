@@ -1,0 +1,56 @@
+"""Models that cannot tell photos of none of their classes say why."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pocketune.device import Model, predict
+from pocketune.device.train.progress import Silent
+from pocketune.device.train.record import RunRecord
+from pocketune.device.train.run import train
+from pocketune.device.use.unknown import known_of
+from pocketune.errors import PocketuneError
+from pocketune.tasks import Attributes
+
+from ..softmax_engine import SoftmaxEngine, write_softmax_kit
+from ..softmax_engine import write_photos as write_softmax_photos
+from ..tiny_kit import TinyKit
+
+
+def test_models_that_cannot_tell_say_why(tmp_path: Path) -> None:
+    kit = TinyKit().write(tmp_path / "kit")
+    with pytest.raises(
+        PocketuneError, match=r"kit cannot tell .*: a finished run can, .* is a kit"
+    ):
+        predict(kit.path, tmp_path, unknown=True)
+    attributes = TinyKit(task=Attributes).write(tmp_path / "attributes")
+    with pytest.raises(PocketuneError, match="none of the attributes cannot be told: the model"):
+        predict(attributes.path, tmp_path, unknown=True)
+
+
+def test_a_run_that_cannot_tell_says_which_cause_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = write_softmax_kit(tmp_path / "kit")
+    photos = write_softmax_photos(tmp_path / "photos")
+    train(kit, photos, tmp_path / "run", epochs=1, engine=SoftmaxEngine, progress=Silent())
+    model = Model.open(tmp_path / "run")
+
+    def why() -> str:
+        with pytest.raises(PocketuneError) as caught:
+            known_of(model)
+        return str(caught.value).partition("none of its classes")[2]
+
+    (model.kit.path / "known.safetensors").unlink(missing_ok=True)
+    assert why().startswith(": its time limit was too short to look at them again")
+    record = RunRecord.read(model.kit.path)
+    limited = replace(record, settings={**record.settings, "budget": 1})
+    limited.write(model.kit.path)
+    assert why().startswith(": its budget was too small to look at them again")
+    replace(limited, reason="time").write(model.kit.path)
+    assert why().startswith(": its budget was too small or its time limit was too short to look")
+    monkeypatch.setattr("pocketune.device.use.known.MOST", 1)
+    assert why() == ", because 3 are too many"
+    (model.kit.path / "result.json").unlink()
+    assert why().startswith(", because the run is not finished; resume with: ")
