@@ -20,7 +20,6 @@ from pocketune.notebook import Readable
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray, StrPath
     from pocketune.notebook import Printer
-    from pocketune.tasks.base import Task
 
 Labels = NDArray[Any]
 """Labels as the task encodes them, one along the first axis for each image."""
@@ -230,10 +229,26 @@ class Evaluation(Readable, ABC):
         write_csv(path, self.per_class_table.titles, self.per_class_table.rows)
 
 
+class Judge(Protocol):
+    """What a `Mean` asks of a task; see `Task`."""
+
+    def losses(self, outputs: FloatArray, labels: Labels) -> Values:
+        """The loss of each image."""
+        ...
+
+    def marks(self, outputs: FloatArray, labels: Labels) -> NDArray[Any]:
+        """Values whose mean is the metric."""
+        ...
+
+    def score(self, value: float, loss: float) -> Score:
+        """The score of a mean mark and a mean loss."""
+        ...
+
+
 class Mean:
     """The mean of a task's losses and marks over all images."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Judge) -> None:
         self.images = 0
         self._task = task
         self._loss = 0.0
