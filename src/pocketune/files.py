@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import stat
@@ -28,6 +29,7 @@ or of a version that it does not know."""
 
 
 _CHUNK = 1 << 16
+_FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))  # Windows has no quota
 _LONGEST = 200
 """Bytes of a name that are repeated in that of a temporary file; file systems allow 255."""
 
@@ -157,8 +159,8 @@ def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
             file.unlink(missing_ok=True)
         if not isinstance(error, (OSError, *failure)):
             raise
-        before = "the file that was there is unchanged" if os.path.isfile(path) else ""  # noqa: PTH113 - never fails
-        raise PocketuneError(f"{path} cannot be written: {_why(error, before)}") from error
+        before = "; the file that was there is unchanged" if os.path.isfile(path) else ""  # noqa: PTH113 - never fails
+        raise PocketuneError(f"{path} cannot be written: {_why(error, '')}{before}") from error
 
 
 def _refuse_special(path: Path) -> None:
@@ -260,6 +262,8 @@ def sync(path: Path) -> None:
 
 
 def _why(error: BaseException, remedy: str) -> str:
+    if not remedy and isinstance(error, OSError) and error.errno in _FULL:
+        remedy = "make room"
     found = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = shown(found.splitlines()[0], 300)  # other libraries write pages, with what they read
     return f"{reason}; {remedy}" if remedy else reason

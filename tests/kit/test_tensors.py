@@ -105,7 +105,9 @@ def test_full_disk_leaves_the_file_before_intact(
     path = tmp_path / "last.safetensors"
     write(path, 1.0)
     monkeypatch.setattr(*((os, name) if name == "fsync" else (Path, name)), full_disk)
-    with pytest.raises(PocketuneError, match=r"cannot be written: No space left on device; the f"):
+    with pytest.raises(
+        PocketuneError, match=r"cannot be written: No space left on device; make room; the f"
+    ):
         write(path, 2.0)
     monkeypatch.undo()
     assert value(path) == 1.0
@@ -114,7 +116,7 @@ def test_full_disk_leaves_the_file_before_intact(
 
 def test_full_disk_without_a_file_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(PocketuneError, match=r"No space left on device$"):
+    with pytest.raises(PocketuneError, match=r"No space left on device; make room$"):
         write(tmp_path / "f")
     assert not list(tmp_path.iterdir())
 

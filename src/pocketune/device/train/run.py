@@ -46,10 +46,10 @@ from pocketune.device.train.refit import is_refitted
 from pocketune.device.train.resuming import find_photos, open_checkpoint
 from pocketune.device.train.settings import TrainSettings
 from pocketune.device.train.state import new_state, restored_state
-from pocketune.errors import counted
+from pocketune.errors import PocketuneError, Remedy, counted
 from pocketune.heap import save_memory
 from pocketune.kit.kit import Kit
-from pocketune.kit.names import METRICS
+from pocketune.kit.names import LAST, METRICS
 from pocketune.notebook import Readable
 from pocketune.options import takes_options, with_options
 from pocketune.signals import signal_of
@@ -336,6 +336,8 @@ def _finish(
         except KeyboardInterrupt as again:  # an update may be incomplete, so do not save
             what = "stopped immediately; the last checkpoint is kept"
             raise Interrupted(what, str(run.folder), stop.number or signal_of(again)) from None
+        except PocketuneError as error:
+            raise _resumable(error, run.folder) from error.__cause__
     counters = state.counters
     if describe and (counters.finished != "time" or counters.step >= run.steps):
         with closing(shown):
@@ -357,6 +359,15 @@ def _finish(
         head=counters.head,
         estimate=counters.estimate,
     )
+
+
+def _resumable(error: PocketuneError, folder: Path) -> PocketuneError:
+    """An error of a file, such as a full disk, after which the run in `folder` can go on."""
+    is_of_file = isinstance(error.__cause__, OSError) and error.remedy is None
+    if not is_of_file or not (folder / LAST).is_file():
+        return error
+    remedy = Remedy("resume", "resume with: pocketune.resume({run!r})", run=str(folder))
+    return PocketuneError(error.message, remedy=remedy)
 
 
 def _describe(
