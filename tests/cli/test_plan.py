@@ -188,6 +188,14 @@ def test_two_photos_a_class_are_enough(run, bundled, tmp_path):
     assert Plan.read(tmp_path / "runs" / "few.plan").asked.validation == 20
 
 
+def test_a_plan_without_steps_chooses_by_frozen_features(run, photos, tmp_path):
+    done = run("plan", photos, "--budget", "96MB", "--epochs", 0, "--out", tmp_path / "plan")
+    assert done.exit_code == 0, done.output
+    plan = Plan.read(tmp_path / "plan")
+    assert plan.chosen.head is not None
+    assert not any(trial.probes for trial in plan.trials)
+
+
 def test_nothing_set_trains_the_default_kit_without_a_plan(process, photos, tmp_path):
     done = process("train", photos, *QUICK)
     assert done.returncode == 0, done.stderr

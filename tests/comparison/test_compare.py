@@ -96,6 +96,10 @@ def test_the_command_compares_kits_over_seeds(photos: Path, tiny: str, tmp_path:
     assert [row.model for row in result.rows] == ["tiny", "last"]
     for kind in ("md", "csv", "tex"):
         assert "last" in (tmp_path / "out" / f"compare.{kind}").read_text()
+    (tmp_path / "out" / "cells" / f"{result.cells[0].key}.json").unlink()
+    again = pocketune("compare", photos, *options, "--out", tmp_path / "out")
+    assert again.stdout.startswith("4 runs, 1 to make\n")
+    assert Comparison.read(tmp_path / "out").cells[0].score == result.cells[0].score
 
 
 @pytest.mark.usefixtures("in_process")

@@ -67,6 +67,7 @@ def test_names_in_the_tables() -> None:
         ({"networks": ["resnet18"]}, "lacks a method for its networks"),
         ({"methods": ["last"]}, "lacks a network for its methods"),
         ({"seeds": []}, "lacks a seed"),
+        ({"seeds": [1, 2, 1]}, r"seeds=\[1, 2, 1\] has a seed twice; give"),
         ({"kits": ["last", "a/last.zip"]}, "two parts of a comparison are called 'last'"),
         ({"settings": {"epoch": 3}}, "no setting 'epoch': choose from .*'epochs'"),
         ({"settings": {"epochs": -3}}, "epochs must be at least 0"),

@@ -182,6 +182,8 @@ class Grid:
         _check_names(each.label for each in self.photos)
         _check_names(each.label for each in self.models)
         _check_names(each.label for each in self.methods)
+        if len(set(self.seeds)) < len(self.seeds):
+            raise PocketuneError(f"seeds={list(self.seeds)} has a seed twice; give each once")
         chosen = (self.photos, self.networks, self.methods, self.kits)
         for settings in (self.settings, *(each.settings for group in chosen for each in group)):
             check_settings(settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pocketune.device.train.settings import TrainSettings
 from pocketune.device.use.evaluate import evaluate
 from pocketune.device.use.model import Model
 from pocketune.job import do_job
-from pocketune.kit.names import LAST, RESULT
+from pocketune.kit.names import LAST, MANIFEST, RESULT
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ def run_cell(job: RunJob) -> None:
     """
     folder, cell = Path(job.run), Cell.from_dict(job.cell, "the job")
     progress = console() if is_seen() else Silent()
+    if (folder / RESULT).exists() and not (folder / MANIFEST).exists():
+        shutil.rmtree(folder)  # its cell is lost, and what it could be evaluated with is removed
     if (folder / RESULT).exists():
         pass  # only the evaluation is missing
     elif (folder / LAST).exists():

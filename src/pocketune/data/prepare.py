@@ -135,7 +135,7 @@ def _begin(folder: Path, job: _Job) -> None:
 
 def _copy(source: Source, name: str, target: Path, size: int, *, lossless: bool, mask: bool) -> str:
     """Write the copy of a file; `shrunk` or `kept`."""
-    if is_table(name) or name.endswith((".txt", ".names", ".yaml", ".yml")):
+    if is_table(name) or name.lower().endswith((".txt", ".names", ".yaml", ".yml")):
         _keep(source, name, target)
         return "kept"
     with reading_image(name), source.open(name) as file, open_image(file) as image:

@@ -5,7 +5,7 @@ import mmap
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, Protocol
 
 from safetensors import SafetensorError
 
@@ -82,13 +82,11 @@ class ZipStorage:
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
         """The file as a stream of bytes, unpacked while it is read."""
-        with zipfile.ZipFile(self.path) as archive:
-            try:
-                stream = archive.open(self._prefix + name)
-            except KeyError:
-                raise FileNotFoundError(name) from None
-            with stream:
-                yield cast("BinaryIO", stream)
+        packed = self.find(name)
+        if packed is None:
+            raise FileNotFoundError(name)
+        with packed.open() as stream:
+            yield stream
 
     def size(self, name: str) -> int:
         """Bytes of the file when it is unpacked. No more are read, whatever it holds."""

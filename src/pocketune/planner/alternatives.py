@@ -66,8 +66,13 @@ def with_more(plan: Plan) -> Trial | None:
 
 def with_less(plan: Plan) -> Trial | None:
     """The best measured trial that takes less memory than the choice; None if there is none."""
-    smaller = [t for t in runners_up(plan) if t.memory < plan.chosen.memory]
+    smaller = [t for t in runners_up(plan) if needed(t) < needed(plan.chosen)]
     return max(smaller, key=lambda trial: (len(trial.probes), trial.rank), default=None)
+
+
+def needed(trial: Trial) -> int:
+    """The budget that a run of the trial is admitted with: its prediction, above its peak."""
+    return trial.cost.memory if trial.cost else trial.memory
 
 
 def smallest_budget(plan: Plan) -> int | None:
@@ -82,7 +87,7 @@ def sentences(plan: Plan) -> list[str]:
     if (more := with_more(plan)) is not None:
         told.append(f"with {_up(more.memory)}: {more.name} would fit too{_start(more)}")
     if (less := with_less(plan)) is not None:
-        told.append(f"with {_up(less.memory)}: {less.name}, {less.score}")
+        told.append(f"with {_up(needed(less))}: {less.name}, {less.score}")
     return told
 
 

@@ -40,7 +40,12 @@ class Rounds:
         self._images = evidence.training.images
 
     def run(self) -> None:
-        """Probe and drop until one trial is left, or the time is over."""
+        """Probe and drop until one trial is left, or the time is over.
+
+        A run without steps has nothing to probe: its frozen features say all.
+        """
+        if not self._images:
+            return
         left = self._journal.left
         pace = self._pace(self._evidence.order(left))
         left = self._journal.left  # the first steps may have failed

@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, replacing, writing
+from pocketune.files import make_folder_of, reading, replacing, writing
 from pocketune.layers import (
     IntegerConv2d,
     LiteResidual,
@@ -70,6 +70,7 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     if not config.standardized:
         state |= _standardized_kernels(network)
     tensors = {name: tensor.contiguous() for name, tensor in state.items()}
+    make_folder_of(path)
     with replacing(path, SafetensorError) as file:
         file.write_bytes(save(tensors, {HEADER: json.dumps(facts)}))
 

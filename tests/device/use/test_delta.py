@@ -48,6 +48,13 @@ def test_a_delta_tells_what_was_learned(run: Path, tmp_path: Path) -> None:
     assert delta.header.score == Score("accuracy", 0.5, 1.0)
 
 
+def test_a_file_of_the_run_is_not_replaced(run: Path) -> None:
+    before = (run / "best.safetensors").read_bytes()
+    with pytest.raises(PocketuneError, match="is the run or kit itself, or a file in it: choose"):
+        Delta.of(run).save(run / "best.safetensors")
+    assert (run / "best.safetensors").read_bytes() == before
+
+
 def test_kit_and_delta_are_the_run_bit_for_bit(run: Path, kit: Kit, tmp_path: Path) -> None:
     Delta.of(run).save(tmp_path / "d.safetensors")
     model = Delta.load(tmp_path / "d.safetensors").model(kit)

@@ -70,7 +70,7 @@ def test_a_run_with_its_own_classes(tmp_path: Path, frozen_part: bool) -> None:
 @pytest.mark.parametrize(("kit", "out"), [("run", "run/../run/predict.onnx"), ("k.zip", "k.zip")])
 def test_what_is_exported_is_not_overwritten(tmp_path: Path, kit: str, out: str) -> None:
     TinyKit().write(tmp_path / kit)
-    with pytest.raises(PocketuneError, match="is the exported run or kit, or a file in it: choose"):
+    with pytest.raises(PocketuneError, match="is the run or kit itself, or a file in it: choose"):
         export(tmp_path / kit, tmp_path / out)
     Model.open(tmp_path / kit)
 

@@ -96,6 +96,14 @@ def test_equal_embeddings_give_no_nan() -> None:
     assert not np.isnan(Known.fit(x, labels).distances(x)).any()
 
 
+def test_equal_photos_of_a_class_have_no_negative_distance() -> None:
+    x, labels = clusters(0)[:2]
+    copies, classes = np.repeat(x[::40], 4, axis=0), np.repeat(labels[::40], 4)
+    known = Known.fit(copies, classes)
+    assert 0 < float(known.threshold) < 1e-3
+    assert (known.distances(copies) >= 0).all()
+
+
 def trained(folder: Path) -> Path:
     """A run that has described its classes by random embeddings."""
     kit = Kit.open(write_run(folder))

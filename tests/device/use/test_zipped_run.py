@@ -91,7 +91,7 @@ def test_predictions_evaluation_export_and_delta_are_those_of_the_folder(
     assert first.read_bytes() == second.read_bytes()
     one, other = Delta.of(run), Delta.of(packed)
     assert one.header == other.header
-    with pytest.raises(PocketuneError, match=r"packed.zip is the exported run or kit"):
+    with pytest.raises(PocketuneError, match=r"packed.zip is the run or kit itself"):
         export(packed, packed)
 
 

@@ -8,6 +8,8 @@ const DIRECTIONS = 16;
 const SHRINKAGE = 0.3;
 const FOLDS = 5;
 const ENOUGH = 20;
+/** The least threshold: photos that are all alike have no distances. */
+const LEAST = 1e-6;
 
 /** Embeddings of photos and the class of each. */
 export interface Labeled {
@@ -24,7 +26,7 @@ export function fitKnown(of: Labeled, heldOut: Float32Array): Known {
   const known = describe(of);
   const count = heldOut.length / of.size;
   const distances = count >= ENOUGH ? distancesOf(known, heldOut) : leftOut(of);
-  known.threshold.data[0] = quantile(distances, KEPT);
+  known.threshold.data[0] = Math.max(quantile(distances, KEPT), LEAST);
   return known;
 }
 
@@ -39,7 +41,7 @@ export function distancesOf(known: Known, rows: Float32Array): Float32Array {
     for (let k = 0; k < known.means.shape[0]!; k++) {
       nearest = Math.max(nearest, dot(values, rowOf({ rows: known.means.data, size }, k)));
     }
-    result[i] = 1 - nearest;
+    result[i] = Math.max(0, 1 - nearest); // rounding gives equal photos a little less
   }
   return result;
 }

@@ -18,6 +18,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from pocketune.arrays import FloatArray, State, StrPath
+from pocketune.device.use.export import refuse_to_overwrite
 from pocketune.device.use.known import Known
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.unknown import find_known
@@ -139,9 +140,11 @@ class Delta:
         """Replace `path`, atomically.
 
         Raises:
-            PocketuneError: It cannot be written; the file that was there is unchanged.
+            PocketuneError: It is a file of the run, or cannot be written; the file that was there
+                is unchanged.
         """
         path = Path(path)
+        refuse_to_overwrite(Path(self.name), path)
         make_folder_of(path)
         tensors = _all(self.state, self.known)
         write_tensors(path, tensors, kind=KIND, metadata=self.header.to_dict())

@@ -113,7 +113,9 @@ def evaluate(
     later: list[Skipped] = []
     seen = partial(_counted, len(dataset), after_photos)
     if window == "slide":
-        result = model.task.evaluate(seen(_slid(model, dataset, Windows(manifest, overlap), later)))
+        result = model.task.evaluate(
+            seen(_slid(model, dataset, Windows(manifest, overlap), later, limit))
+        )
     else:
         loader = Loader(dataset, size=manifest.size, batch=manifest.batch, train=False)
         result = model.task.evaluate(seen(_predicted(model, loader, limit)))
@@ -144,7 +146,11 @@ def _predicted(
 
 
 def _slid(
-    model: Model, dataset: ImageDataset, windows: Windows, skipped: list[Skipped]
+    model: Model,
+    dataset: ImageDataset,
+    windows: Windows,
+    skipped: list[Skipped],
+    limit: int | None,
 ) -> Iterator[tuple[FloatArray, Labels]]:
     """The output for each photo from sliding windows, and its label."""
     engine, task, size = OnnxEngine(model.kit, model.state), model.task, model.manifest.size
@@ -157,6 +163,7 @@ def _slid(
             continue
         truth = task.truth(label, View(seen.box, size))
         yield windows.output(engine, photo, seen)[None], task.collate([truth])
+        check_peak(limit)
 
 
 def _all(

@@ -79,7 +79,7 @@ def refuse_to_overwrite(model: Path, out: Path) -> None:
     refuse_undecodable(out)
     if out.resolve() in {model.resolve(), *(model.resolve() / name for name in RUN_FILES)}:
         raise PocketuneError(
-            f"{out} is the exported run or kit, or a file in it: choose another file"
+            f"{out} is the run or kit itself, or a file in it: choose another file"
         )
 
 

@@ -44,6 +44,8 @@ _LIBRARY, _BYTES = 4_000_000, 56
 _FOLDS = 5
 _ENOUGH = 20
 """Validation photos from which a quantile is taken."""
+_LEAST = 1e-6
+"""The least threshold: photos that are all alike have no distances."""
 _KIND = "known classes"
 
 
@@ -90,7 +92,7 @@ class Known:
         # `np.quantile` would import masked arrays, as `np.unique` does: see `distinct`.
         place = kept * (len(distances) - 1)
         threshold = np.interp(place, np.arange(len(distances)), np.sort(distances))
-        return replace(known, threshold=np.array(threshold, np.float32))
+        return replace(known, threshold=np.array(max(threshold, _LEAST), np.float32))
 
     @classmethod
     def _described(cls, embeddings: FloatArray, labels: NDArray[np.int64]) -> Known:
@@ -118,7 +120,7 @@ class Known:
         mapped = _mapped(embeddings, self.center, self.directions, self.gains)
         cosines: FloatArray = mapped @ self.means.T
         nearest: FloatArray = 1 - cosines.max(axis=1)
-        return nearest
+        return np.maximum(nearest, 0)  # rounding gives equal photos a little less
 
     def tensors(self) -> State:
         """All values by name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import chain, count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,7 +124,7 @@ class Pictures:
 def _files(names: Sequence[str]) -> list[str]:
     """A path without suffix for each photo, relative to the folder that all lie in.
 
-    Photos whose names differ in their suffix alone keep it.
+    Photos whose names differ in their suffix alone keep it, or get a number.
     """
     paths = [Path(name).absolute() for name in names]
     folders = zip(*(path.parent.parts for path in paths), strict=False)
@@ -132,6 +132,7 @@ def _files(names: Sequence[str]) -> list[str]:
     files: dict[str, None] = {}
     for path in paths:
         name = "/".join(path.parts[above:])
-        stem = name.removesuffix(path.suffix)
-        files[name if stem in files else stem] = None
+        numbered = (f"{name} {number}" for number in count(2))
+        wanted = chain((name.removesuffix(path.suffix), name), numbered)
+        files[next(each for each in wanted if each not in files)] = None
     return list(files)

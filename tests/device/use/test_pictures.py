@@ -1,0 +1,18 @@
+"""Pictures of predicted masks, each under a name of its own."""
+
+import pytest
+
+from pocketune.device.use.pictures import _files
+
+
+@pytest.mark.parametrize(
+    ("names", "files"),
+    [
+        (["p/a.jpg", "p/b.png"], ["a", "b"]),
+        (["p/a.jpg", "p/a.png"], ["a", "a.png"]),
+        (["p/a.png.jpg", "p/a.jpg", "p/a.png"], ["a.png", "a", "a.png 2"]),
+        (["p/x/a.jpg", "p/y/a.jpg"], ["x/a", "y/a"]),
+    ],
+)
+def test_each_photo_has_a_file(names: list[str], files: list[str]) -> None:
+    assert _files(names) == files
