@@ -169,6 +169,19 @@ def test_the_photos_of_a_run_are_known_wherever_they_are(process, photos, traine
     )
 
 
+def test_photos_of_a_run_that_have_changed_are_told(process, photos, kit, tmp_path):
+    own = shutil.copytree(photos, tmp_path / "own")
+    options = ("--kit", kit, "--out", tmp_path / "run", "--epochs", 1)
+    assert process("train", own, *options).returncode == 0
+    shutil.copy(own / "red" / "0.png", own / "red" / "more.png")
+    done = process("evaluate", tmp_path / "run", own)
+    assert done.stderr == (
+        f"note: {own} has changed since the run was trained on photos in it; those are evaluated "
+        "too, so that the figures are too good\n"
+    )
+    assert "of 31 photos" in done.stdout
+
+
 def test_a_kit_that_is_not_trained_is_not_evaluated(run, photos):
     result = run("evaluate", "last", photos)
     assert result.exit_code == 1

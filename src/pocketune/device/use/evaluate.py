@@ -197,6 +197,13 @@ def _without_training_photos(model: Model, splits: Splits) -> Splits:
     train, val = stratify(dataset.groups, val_fraction=settings.val_fraction, seed=settings.seed)
     own = replace(splits, train=dataset.subset(train), val=dataset.subset(val))
     if own.fingerprint() != checkpoint.identity.photos:
+        is_same_place = Path(dataset.root).resolve() == Path(checkpoint.photos).resolve()
+        if is_same_place and not len(splits.train):
+            _log.info(
+                "%s has changed since the run was trained on photos in it; those are evaluated "
+                "too, so that the figures are too good",
+                dataset.root,
+            )
         return splits
     trained = f"the run was trained on {len(train)} of these {len(dataset)} photos"
     if not len(val):
