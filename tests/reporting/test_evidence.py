@@ -130,6 +130,15 @@ def test_a_task_without_decisions_shows_its_highest_losses():
     assert not found["Mistakes"].charts and not found["Photos"].charts
 
 
+def test_a_photo_that_is_predicted_right_does_not_hurt():
+    task, labels = Classification(("a", "b")), np.array([0, 0, 0, 1, 1])
+    border = [1.1, 1.0]  # nearer to the photos of b
+    for last, count in ((border, 0), (border[::-1], 1)):
+        outputs = np.array([[9, 0], [8, 0], last, [0, 2], [0, 1]], np.float32)
+        found = sections(evidence(task, labels, outputs))
+        assert len(found["Photos that may hurt"].photos) == count
+
+
 def test_without_mistakes_it_says_so():
     task = Classification(("a", "b"))
     labels = np.array([0, 0, 1, 1])

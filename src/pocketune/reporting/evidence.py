@@ -196,16 +196,18 @@ def _confidence(judged: Predicted) -> Iterator[Chart]:
 
 
 def _hurting(task: Task, training: Predicted) -> Section:
-    """Training photos with a high loss that look like photos with another label."""
+    """Training photos that are predicted wrong and look like photos with another label."""
     doubt, words = _doubts(task, training)
-    order = [int(i) for i in np.argsort(-training.losses, kind="stable") if doubt[i] > 1]
+    is_wrong = ~training.marks.reshape(len(doubt), -1).astype(bool).all(axis=1)
+    doubted = (doubt > 1) & is_wrong  # most others are good photos near the border of two classes
+    order = [int(i) for i in np.argsort(-training.losses, kind="stable") if doubted[i]]
     text = (
-        f"{len(order):,} of {len(training.losses):,} training photos look more like those with "
-        "another label: the mean of their features is nearer than that of their own. A wrong "
-        "label, a crop without its subject or a photo of two things may be the reason. Those with "
-        "the highest loss come first."
+        f"{len(order):,} of {len(training.losses):,} training photos are predicted wrong, and look "
+        "more like those with another label: the mean of their features is nearer than that of "
+        "their own. A wrong label, a crop without its subject or a photo of two things may be the "
+        "reason. Those with the highest loss come first."
         if order
-        else "Each training photo looks most like those with the same label."
+        else "Each training photo is predicted right, or looks most like those with the same label."
     )
     chosen = order[:SHOWN]
     notes = [f"looks like {words[i]}; loss {training.losses[i]:.2f}" for i in chosen]
