@@ -78,8 +78,8 @@ def test_an_evaluation_in_json_and_in_lines() -> None:
     }
     assert str(result).splitlines() == [
         "mean accuracy 75.0% of 2 attributes of 4 photos",
-        "  bald    50.0%",
-        "  young  100.0%",
+        "  bald    50.0%  recall  50.0%  precision  50.0%  2 photos",
+        "  young  100.0%  recall   none  precision   none  0 photos",
     ]
 
 
@@ -194,9 +194,9 @@ class TestColumns:
     @pytest.mark.parametrize(
         ("row", "said"),
         [
-            (["a", "1", "yes"], "'yes' for 'bald' in line 4"),
-            (["a", "2", "yes"], "'2' for 'young' in line 4"),
-            (["a", "1.0", "1"], "'1.0' for 'young' in line 4"),
+            (["a", "1", "maybe"], "'maybe' for 'bald' in line 4"),
+            (["a", "2", "maybe"], "'2' for 'young' in line 4"),
+            (["a", "1.5", "1"], "'1.5' for 'young' in line 4"),
             (["a", "\u0661", "1"], "'\u0661' for 'young' in line 4"),
             (["a", "1", ""], "no value for 'bald' in line 4"),
             (["a", "1"], "no value for 'bald' in line 4"),

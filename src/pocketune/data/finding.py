@@ -51,6 +51,7 @@ class Found(NamedTuple):
         task: The task that reads the labels.
         titles: Titles of its columns; or the class of each value of masks.
         outside: Files outside the class folders.
+        unlabeled: Files among the images that have no label.
         listed: The file of the names of classes, and its bytes.
         empty: Folders without any.
     """
@@ -62,6 +63,7 @@ class Found(NamedTuple):
     outside: Names = Names()
     listed: tuple[str, bytes] | None = None
     empty: Sequence[str] = ()
+    unlabeled: Names = Names()
 
 
 def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
@@ -242,7 +244,13 @@ def _drawn(
 def _of_drawn(found: Drawn, file: str, tasks: Sequence[type[Task]], where: str) -> Found:
     """What is found, with the classes of the values of the masks that are drawn."""
     task = _of_masks(tasks, where)
-    return Found(found.source, found.examples.sorted(), task, listed=(file, found.names))
+    return Found(
+        found.source,
+        found.examples.sorted(),
+        task,
+        listed=(file, found.names),
+        unlabeled=found.unlabeled,
+    )
 
 
 def _of_folders(tasks: Sequence[type[Task]], where: str) -> type[Task]:

@@ -94,11 +94,14 @@ def load_splits(
     train, val = _divide(dataset, usable, val_fraction, seed)
     if len(train):  # empty in an evaluation
         dataset.labeled.check_training(train.labels, val.labels, where)
-    loose, _ = read_headers(found.source, found.outside)
     parts = " and ".join(sorted(str(part) for part in usable.parts.distinct() if part))
     folders = f"the class folders of {parts}" if parts else "the class folders"
-    outside = found.outside.take(loose)
-    skipped += [Skipped(name, f"it is outside {folders}") for name in outside]
+    for names, reason in (
+        (found.outside, f"it is outside {folders}"),
+        (found.unlabeled, "it has no label; of a photo without objects, it is an empty file"),
+    ):
+        photos, _ = read_headers(found.source, names)
+        skipped += [Skipped(name, reason) for name in names.take(photos)]
     skipped += [Skipped(name, "an empty folder") for name in found.empty]
     decoding = None if largest is None else largest.decoding
     return Splits(train, val, tuple(sorted(skipped)), decoding)

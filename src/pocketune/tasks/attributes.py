@@ -23,13 +23,15 @@ from pocketune.tasks.results import (
     Values,
     Verdict,
     known,
+    percentage,
     reasons,
     share,
 )
 from pocketune.tasks.segmentation import Segmentation
 from pocketune.tasks.views import Seen
 
-CODES = {"0": 0, "1": 1, "-1": 255}
+_WORDS = {"0": 0, "0.0": 0, "no": 0, "false": 0, "1": 1, "1.0": 1, "yes": 1, "true": 1, "-1": 255}
+CODES = {cell: code for word, code in _WORDS.items() for cell in (word, word.title(), word.upper())}
 """What a table may say of an attribute, and the byte that it is read as."""
 
 
@@ -179,8 +181,8 @@ def _positions(titles: Sequence[str], free: Sequence[int], table: str) -> dict[s
 class _AttributeReader:
     """Reads each attribute as a byte, 1 or 0; see `RowReader`.
 
-    A table may write 0 or -1 for an absent attribute. A table that has both is refused, because one
-    of them might mean something else.
+    A table may write 0, no, false or -1 for an absent attribute. A table that has -1 and another is
+    refused, because one of them might mean something else.
     """
 
     _ABSENT = bytes.maketrans(bytes([CODES["-1"]]), bytes([CODES["0"]]))
@@ -209,7 +211,7 @@ class _AttributeReader:
         return codes.translate(self._ABSENT)
 
     def _odd(self, row: Sequence[str], line: int) -> PocketuneError:
-        """The error about the first value in the row that is not 1, 0 or -1."""
+        """The error about the first value in the row that is not in `CODES`."""
         cells = {t: row[p] if p < len(row) else "" for t, p in self._positions.items()}
         title = next(title for title, value in cells.items() if value not in CODES)
         place = f"for {shown(title)!r} in line {line}"
@@ -323,9 +325,12 @@ class AttributeEvaluation(Evaluation):
             f"mean accuracy {self.accuracy:.1%} of {counted(len(self.attributes), 'attribute')} of "
             f"{counted(self.images, 'photo')}"
         )
-        return "\n".join(
-            [first, *(f"  {a.name:<{width}}  {a.accuracy:6.1%}" for a in self.per_attribute)]
+        rows = (
+            f"  {a.name:<{width}}  {a.accuracy:6.1%}  recall {percentage(a.recall)}  "
+            f"precision {percentage(a.precision)}  {counted(a.present, 'photo')}"
+            for a in self.per_attribute
         )
+        return "\n".join([first, *rows])
 
     def to_dict(self) -> dict[str, Any]:
         """See `Evaluation`."""

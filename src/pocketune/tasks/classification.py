@@ -23,6 +23,7 @@ from pocketune.tasks.results import (
     Values,
     Verdict,
     known,
+    percentage,
     reasons,
     share,
 )
@@ -333,10 +334,9 @@ class ClassEvaluation(Evaluation):
         shown = classes[:SHOWN]
         width = max((len(each.name) for each in shown), default=0)
         for each in shown:
-            precision = f"{each.precision:6.1%}" if each.predicted else f"{'none':>6}"
             yield (
-                f"  {printable(each.name):<{width}}  recall {each.recall:6.1%}  "
-                f"precision {precision}  {counted(each.present, 'photo')}"
+                f"  {printable(each.name):<{width}}  recall {percentage(each.recall)}  "
+                f"precision {percentage(each.precision)}  {counted(each.present, 'photo')}"
             )
         if len(classes) > SHOWN:
             yield f"  and {len(classes) - SHOWN:,} more"

@@ -129,6 +129,11 @@ class ClassResult:
         return share(self.found, self.predicted)
 
 
+def percentage(value: float) -> str:
+    """Six characters for a fraction; "none" if it is nan."""
+    return f"{'none':>6}" if math.isnan(value) else f"{value:6.1%}"
+
+
 class Table(NamedTuple):
     """Results with a row for each class or attribute."""
 

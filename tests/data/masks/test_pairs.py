@@ -51,6 +51,16 @@ class TestFolders:
         assert train == [("images/a.png", "masks/a.png"), ("images/deep/b.jpg", "masks/deep/b.png")]
         assert not val
 
+    @pytest.mark.parametrize("tail", ["_mask", "-seg", "_L"])
+    def test_masks_that_all_end_alike(self, pairs, tail):
+        names = [f"images/{name}.png masks/{name}{tail}.png" for name in ("a", "a_b")]
+        train, _ = split(pairs(*names), val_fraction=0)
+        assert train == [(f"images/{n}.png", f"masks/{n}{tail}.png") for n in ("a", "a_b")]
+
+    def test_masks_that_end_differently(self, pairs):
+        path = pairs("images/a.png images/b.png masks/a_mask.png masks/b_seg.png")
+        assert "has no mask of the same name" in refusal(path)
+
     @pytest.mark.parametrize("order", ["{0}/{1}", "{1}/{0}"])
     def test_parts_above_or_below(self, pairs, order):
         names = [

@@ -47,6 +47,9 @@ class TestMasks:
         splits = load_splits(tree({**labels, **images, "data.yaml": NAMES}), val_fraction=0)
         assert splits.train.names == ("images/a.png", "images/b.png")
         assert (masks_of(splits)[1] == "background").all()
+        (skipped,) = splits.skipped
+        assert skipped.name == "images/c.png"
+        assert skipped.reason.startswith("it has no label")
 
     def test_fractions_of_the_upright_photo(self, tree, encoded, noise):
         exif = Image.Exif()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pocketune.data.labels.layouts import PARTS
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import shown
 from pocketune.tasks import TASKS
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 FILES = ("file", "filename", "file_name", "path", "image", "image_id")
 SPLIT = "split"
+_LIKE_SPLIT = ("set", "data_set", "subset", "partition")
+"""Titles of the column of parts if its cells are their names."""
 UNTITLED = ("file", "label")
 """The columns of a table without titles."""
 
@@ -103,7 +106,7 @@ def _labeled(
 ) -> Columns | None:
     """The columns of a table whose column of files is known."""
     titles = _plain(first)
-    split = titles.index(SPLIT) if SPLIT in titles else None
+    split = _split(titles, text)
     free = [position for position in range(len(first)) if position not in (file, split)]
     found = _first(tasks, first, free, name)
     if text is not None and len(free) == 1 and _may_hold_classes(free[0], found, text):
@@ -112,6 +115,18 @@ def _labeled(
         folders = [task for task in tasks if task.has_folders]
         found = _first(folders, renamed, free, name) or found
     return None if found is None else Columns(file, split, *found)
+
+
+def _split(titles: Sequence[str], text: Text | None) -> int | None:
+    """The column of the parts."""
+    if SPLIT in titles:
+        return titles.index(SPLIT)
+    for number, title in enumerate(titles):
+        if text is not None and title in _LIKE_SPLIT:
+            cells = text.cells(number)
+            if cells and all(cell.casefold() in PARTS for cell in cells):
+                return number
+    return None
 
 
 def _may_hold_classes(column: int, found: _Reader | None, text: Text) -> bool:

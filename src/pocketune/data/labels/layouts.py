@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 TRAIN, VALIDATION, TEST = "train", "val", "test"
 PARTS = {
     **dict.fromkeys(("train", "training"), TRAIN),
-    **dict.fromkeys(("val", "valid", "validation"), VALIDATION),
-    **dict.fromkeys(("test", "testing"), TEST),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), VALIDATION),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), TEST),
 }
-"""The parts that users divide their photos into, by the names that these have."""
+"""The parts that users divide their photos into, by the names that these have (those that Hugging
+Face's `datasets` knows)."""
 
 TestUse = Literal["hold out", "only", "validate"]
 """What the photos of `test` are for: no run sees them; they are the only ones to load, as

@@ -28,11 +28,13 @@ class Drawn(NamedTuple):
         source: The files, with a mask for each image.
         examples: The images, with the masks as labels.
         names: The names of the values of the masks, as in `classes.txt`.
+        unlabeled: Files beside the images that nothing is drawn for.
     """
 
     source: DrawnSource
     examples: Examples
     names: bytes
+    unlabeled: Names = Names()
 
 
 class DrawnSource(ABC):

@@ -1,8 +1,8 @@
 """Read which images there are and their masks, from folders of both.
 
-Folders are `images/1.jpg` and `masks/1.png`, also within `train/` and `val/` or with these
-within them; or those of Pascal VOC: `JPEGImages/1.jpg`, `SegmentationClass/1.png` and the lists
-`ImageSets/Segmentation/train.txt` and `val.txt`.
+Folders are `images/1.jpg` and `masks/1.png` (or `1_mask.png`), also within `train/` and `val/` or
+with these within them; or those of Pascal VOC: `JPEGImages/1.jpg`, `SegmentationClass/1.png` and
+the lists `ImageSets/Segmentation/train.txt` and `val.txt`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def read_pairs(
     prefix = wrapper(names)
     images, masks = in_folders(may_be_images(names), prefix, FOLDERS, where)
     if images and masks:
+        masks = _without_tail(masks, images)
         _check_partners(images, masks, where, source)
         return in_use(_divided(images, masks), test)
     images, masks = in_folders(may_be_images(names), prefix, VOC_FOLDERS, where)
@@ -86,6 +87,18 @@ def in_folders(
             )
         found[kind][key] = name
     return found
+
+
+def _without_tail(masks: _Keyed, images: _Keyed) -> _Keyed:
+    """Masks by the keys of their images, which all may end alike, as in `1_mask.png`."""
+    if masks.keys() & images.keys():
+        return masks
+    first = min(masks)
+    starts = (first[:end] for end in range(len(first) - 1, 0, -1))
+    tail = next((first[len(start) :] for start in starts if start in images), "")
+    if not all(key.endswith(tail) for key in masks):
+        return masks
+    return {key.removesuffix(tail): mask for key, mask in masks.items()}
 
 
 def _check_partners(images: _Keyed, masks: _Keyed, where: str, source: Source) -> None:

@@ -44,7 +44,7 @@ _LARGEST = 2.0  # a corner may lie a little outside of its image, whose sides ar
 
 
 def read_yolo(names: Names, source: Source, where: str, test: TestUse = "hold out") -> Drawn | None:
-    """The images that have a label; None if none has one.
+    """The images that have a label, which may be empty; None if none has one.
 
     The background has the value 0, and the classes of `data.yaml`, or else of `classes.txt`, those
     from 1 on.
@@ -74,7 +74,8 @@ def read_yolo(names: Names, source: Source, where: str, test: TestUse = "hold ou
         for key in keys
     )
     drawn = YoloSource(source, Names(labels[key] for key in keys), examples.names, classes)
-    return Drawn(drawn, in_use(examples, test), list_of(values))
+    unlabeled = Names(images[key] for key in sorted(images.keys() - labels.keys()))
+    return Drawn(drawn, in_use(examples, test), list_of(values), unlabeled)
 
 
 class YoloSource(DrawnSource):

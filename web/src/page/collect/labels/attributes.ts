@@ -2,11 +2,13 @@
 import { UserError } from "../../../contract";
 import { texts } from "../../texts";
 
-const VALUES = ["0", "1", "-1"];
+const PRESENT = ["1", "1.0", "yes", "true"];
+const ABSENT = ["0", "0.0", "no", "false"];
+const MINUS = "-1";
 
 /** Whether a cell says if a photo has an attribute. */
 export function isAttribute(cell: string): boolean {
-  return VALUES.includes(cell);
+  return [...PRESENT, ...ABSENT, MINUS].includes(cell.toLowerCase());
 }
 
 /** The attributes that a photo has, from the cells of its row, and the row's number for messages. */
@@ -33,7 +35,7 @@ export function attributeColumns(
     if (!name) throw new UserError(texts.table.noTitle(table, free[i]! + 1));
     if (names.indexOf(name) < i) throw new UserError(texts.table.sameTitle(table, name));
   });
-  const seen = new Set<string>();
+  const ways = new Set<string>();
   const read: ReadRow = (row, line) => {
     if (row.slice(titles.length).some(Boolean))
       throw new UserError(texts.table.longRow(table, line));
@@ -43,9 +45,10 @@ export function attributeColumns(
       if (!isAttribute(value)) {
         throw new UserError(texts.table.value(table, value, name, line));
       }
-      seen.add(value);
-      if (seen.has("0") && seen.has("-1")) throw new UserError(texts.table.twoWays(table));
-      return value === "1";
+      const isPresent = PRESENT.includes(value.toLowerCase());
+      if (!isPresent) ways.add(value === MINUS ? MINUS : "0");
+      if (ways.size > 1) throw new UserError(texts.table.twoWays(table));
+      return isPresent;
     });
   };
   return { names, read };

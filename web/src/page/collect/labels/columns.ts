@@ -5,11 +5,14 @@
 import { UserError } from "../../../contract";
 import { texts } from "../../texts";
 import { attributeColumns, isAttribute, type ReadRow } from "./attributes";
+import { partOf } from "./layout";
 import type { Places } from "./places";
 import type { Row } from "./rows";
 
 const FILES = ["file", "filename", "file_name", "path", "image", "image_id"];
 const SPLIT = "split";
+/** Titles of the column of parts if its cells are their names. */
+const LIKE_SPLIT = ["set", "data_set", "subset", "partition"];
 const LABELS = ["label", "class"];
 const MASK = "mask";
 /** Rows that show which columns name photos. */
@@ -59,10 +62,21 @@ function fileColumn(first: string[]): number {
 /** The columns of a table whose column of files is known. */
 function titled(rows: Row[], file: number, table: string): Columns | null {
   const first = rows[0]!.cells;
-  const split = plain(first).indexOf(SPLIT);
+  const split = splitColumn(rows);
   const free = [...first.keys()].filter((place) => place !== file && place !== split);
   const labels = labelsOf(rows, free, table);
   return labels && { file, split, titled: true, ...labels };
+}
+
+/** The column of the parts; -1 if there is none. */
+function splitColumn(rows: Row[]): number {
+  const titles = plain(rows[0]!.cells);
+  if (titles.includes(SPLIT)) return titles.indexOf(SPLIT);
+  const sample = rows.slice(1, 1 + FEW);
+  return titles.findIndex((title, place) => {
+    const cells = sample.flatMap((row) => row.cells[place] || []);
+    return LIKE_SPLIT.includes(title) && cells.length > 0 && cells.every(partOf);
+  });
 }
 
 function labelsOf(rows: Row[], free: number[], table: string): Labels | null {

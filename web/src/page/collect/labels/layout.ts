@@ -31,8 +31,11 @@ export const PARTS = new Map<string, Part>([
   ["val", "validation"],
   ["valid", "validation"],
   ["validation", "validation"],
+  ["dev", "validation"],
   ["test", "test"],
   ["testing", "test"],
+  ["eval", "test"],
+  ["evaluation", "test"],
 ]);
 const SYSTEM = ["__macosx", "thumbs.db", "desktop.ini", "@eadir"];
 const OF_PHOTOS = new RegExp(
