@@ -30,8 +30,11 @@ from pocketune.tasks.results import (
 from pocketune.tasks.segmentation import Segmentation
 from pocketune.tasks.views import Seen
 
-_WORDS = {"0": 0, "0.0": 0, "no": 0, "false": 0, "1": 1, "1.0": 1, "yes": 1, "true": 1, "-1": 255}
-CODES = {cell: code for word, code in _WORDS.items() for cell in (word, word.title(), word.upper())}
+CODES = {
+    **dict.fromkeys(("0", "0.0", "no", "No", "NO", "false", "False", "FALSE"), 0),
+    **dict.fromkeys(("1", "1.0", "yes", "Yes", "YES", "true", "True", "TRUE"), 1),
+    "-1": 255,
+}
 """What a table may say of an attribute, and the byte that it is read as."""
 
 
