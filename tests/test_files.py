@@ -46,6 +46,18 @@ def write(path: Path, text: str) -> None:
         file.write_text(text)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs symbolic links and permissions of Unix")
+def test_links_and_permissions_are_kept(tmp_path):
+    file, link = tmp_path / "deep" / "file", tmp_path / "link"
+    file.parent.mkdir()
+    link.symlink_to(file)
+    write(link, "new")  # which the link led to nowhere before
+    file.chmod(0o640)
+    write(link, "newer")
+    assert link.is_symlink()
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("newer", 0o640)
+
+
 def names(folder: Path) -> list[str]:
     return [entry.name for entry in folder.iterdir()]
 

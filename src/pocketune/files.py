@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import shutil
 import stat
 import sys
 import zipfile
@@ -132,10 +133,10 @@ def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
 
     When the block ends, the file is flushed to the disk and renamed to `path`: after a crash or
     a power cut, `path` is the old file or the new one. If the block fails, the temporary file is
-    removed.
+    removed. A file that is replaced passes its permissions on.
 
     Args:
-        path: The file to write or replace.
+        path: The file to write or replace; of a symbolic link, the file that it leads to.
         failure: Errors other than `OSError` that the writer raises.
 
     Raises:
@@ -147,10 +148,14 @@ def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
         ...     file.write_text("all of it, or nothing")
     """
     _refuse_special(path)
+    if path.is_symlink():  # what it leads to is replaced
+        path = Path(os.path.realpath(path))
     file = partial(path)
     _remove_abandoned(path)
     try:
         yield file
+        if path.exists():
+            shutil.copymode(path, file)
         sync(file)
         file.replace(path)
         sync(path.parent)

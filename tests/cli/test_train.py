@@ -186,7 +186,9 @@ def test_a_bundled_kit_by_its_name(run, photos, bundled, small_kits):
     assert f"kit          {small_kits / 'last.zip'}\n" in run("kit", "show", "last").stdout
     predicted = run("predict", "blocks", photos, "--json")
     assert predicted.exit_code == 0
-    assert predicted.stderr.startswith("note: blocks knows no classes before it is trained")
+    note = "note: blocks knows no classes before it is trained"
+    assert predicted.stderr.startswith(note)
+    assert run("export", "blocks").stderr.startswith(note)
 
 
 def test_a_path_comes_before_a_bundled_name(run, photos, bundled):

@@ -188,6 +188,17 @@ def test_a_kit_that_is_not_trained_is_not_evaluated(run, photos):
     assert "error: last knows no classes before it is trained: evaluate a run" in result.stderr
 
 
+def test_tables_that_would_replace_something(run, photos, kit):
+    run("train", photos, "--kit", kit, "--out", "run", "--epochs", 1)
+    before = Path("run/manifest.json").read_bytes()
+    result = run("evaluate", "run", "--per-class", "run/manifest.json")
+    assert "is the run or kit itself, or a file in it" in result.stderr
+    assert Path("run/manifest.json").read_bytes() == before
+    result = run("evaluate", "run", "--per-class", "a.csv", "--confusion", "./a.csv")
+    assert "name the same file" in result.stderr
+    assert not Path("a.csv").exists()
+
+
 def test_photos_of_a_run_that_have_moved(run, photos, kit, tmp_path):
     moved = tmp_path / "moved"
     shutil.copytree(photos, moved / "train")
@@ -255,6 +266,12 @@ def test_export(run, trained):
     assert result.exit_code == 0, result.output
     assert "images uint8 (N, 16, 16, 3) -> logits float32 (N, 3)" in result.stdout
     assert Path("deep/flowers.onnx").stat().st_size > 1000
+
+
+def test_photos_to_export_without_calibration(run, trained, photos):
+    result = run("export", trained, "--photos", photos)
+    assert result.exit_code == 1
+    assert "error: --photos is for --int8, --fp16 and --tflite: leave it out" in result.stderr
 
 
 def test_what_was_there_is_said_to_be_replaced(run, kit):

@@ -6,6 +6,7 @@ import pytest
 
 import pocketune
 from pocketune.comparison import Cell, Comparison
+from pocketune.errors import PocketuneError
 from pocketune.reporting.charts.bubbles import Bubble, bubble_chart
 from pocketune.reporting.comparison import comparison_page
 
@@ -95,6 +96,11 @@ def test_the_page_needs_nothing_else(folder, whole):
     assert written == folder / "report.html"
     read = check_alone(written.read_text(encoding="utf-8"))
     assert NASTY in " ".join(read.text)
+
+
+def test_a_comparison_has_no_photos_that_could_move(folder):
+    with pytest.raises(PocketuneError, match="is not a run, which photos are of"):
+        pocketune.report(folder, photos=folder)
 
 
 def test_of_many_bubbles_only_the_front_is_named():

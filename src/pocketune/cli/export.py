@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pocketune.cli.command import command
 from pocketune.cli.options import ModelArgument, written
+from pocketune.cli.use import note_untrained
 from pocketune.errors import PocketuneError, author_half
 from pocketune.options import option
 
@@ -93,9 +94,12 @@ def export(model: ModelArgument, options: ExportOptions) -> None:
 
     precision, file, images = options.precision, options.file, "N"
     opened, verb = Model.open(model.run), written(file)
+    note_untrained(model.run)
     if options.for_tflite or precision != "float32":
         print(_reduced(opened, options, precision))
         images = "1" if options.for_tflite else images
+    elif options.photos is not None:
+        raise PocketuneError("--photos is for --int8, --fp16 and --tflite: leave it out")
     else:
         export_model(opened, file, output=options.output)
     side, task = opened.kit.manifest.size, opened.task

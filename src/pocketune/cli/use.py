@@ -158,8 +158,8 @@ def predict(
 
     read, (path, files) = 0, _model_and_files(model.run, options)
     deltas, unknown = options.delta or (), options.unknown
-    if not deltas and _is_bundled(path):
-        print_error(f"note: {path} knows no classes before it is trained: its classifier is random")
+    if not deltas:
+        note_untrained(path)
     found = predict_images(
         path,
         files,
@@ -184,6 +184,14 @@ def predict(
             print(f"{result.name}: {result}")
     if not read:
         raise PocketuneError("none of the files is an image that can be read")
+
+
+def note_untrained(model: str | Path) -> None:
+    """Say that a kit is not trained, if it is a bundled one."""
+    if _is_bundled(model):
+        print_error(
+            f"note: {model} knows no classes before it is trained: its classifier is random"
+        )
 
 
 def _is_bundled(model: str | Path) -> bool:
@@ -231,12 +239,18 @@ def evaluate(
     (class, pixels, iou, accuracy, precision), "confusion" (pixels) and "skipped".
     """
     from pocketune.device import evaluate as evaluate_photos
+    from pocketune.device.use.export import refuse_to_overwrite
 
     if _is_bundled(model.run):
         raise PocketuneError(
             f"{model.run} knows no classes before it is trained: evaluate a run of it, which "
             f"pocketune train PHOTOS --kit {model.run} makes"
         )
+    tables = [each for each in (options.confusion, options.per_class) if each is not None]
+    for each in tables:
+        refuse_to_overwrite(Path(model.run), each)
+    if len({each.resolve() for each in tables}) < len(tables):
+        raise PocketuneError("--confusion and --per-class name the same file: choose two")
     with counting("evaluating") as after_photos:
         result = evaluate_photos(
             model.run,

@@ -66,6 +66,8 @@ def _page(path: Path, photos: StrPath | None) -> tuple[Page, Path]:
     for name, page in ((PLAN, plan_page), (COMPARISON, comparison_page)):
         file = path / name if path.is_dir() else path
         if file.name == name and file.is_file():
+            if photos is not None:
+                raise PocketuneError(f"{file} is not a run, which photos are of: leave them out")
             with busy("drawing the page"):
                 return page(file), file.parent / NAME
     raise PocketuneError(

@@ -101,6 +101,16 @@ class TestWindows:
         with pytest.raises(PocketuneError, match="must be from 0 to below 1"):
             Windows(Kit.open(place / "kit").manifest, overlap)
 
+    def test_an_overlap_of_nothing(self, place):
+        with pytest.raises(PocketuneError, match=r"overlap=0\.5 is for windows that slide"):
+            predict(place / "kit", place / "photos/images", overlap=0.5)
+
+    def test_a_line_is_too_long(self, place, tmp_path):
+        """It would be enlarged to 30,000 times its size."""
+        Image.new("RGB", (3000, 1)).save(tmp_path / "line.png")
+        (found,) = predict(place / "kit", tmp_path, window="slide")
+        assert "too much for sliding windows" in found.reason
+
     def test_for_masks_alone(self, tmp_path):
         kit = TinyKit().write(tmp_path / "kit").path
         with pytest.raises(PocketuneError, match="window='slide' is for masks"):

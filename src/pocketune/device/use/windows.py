@@ -27,6 +27,9 @@ Window = Literal["whole", "slide"]
 """The whole photo in one square, or squares of its shorter side that slide over it."""
 
 OVERLAP = 0.25
+_LONGEST = 64
+"""Most times that a photo may be as long as it is wide, and so the most squares beside each other;
+a panorama is ten times as long."""
 
 
 class Windows:
@@ -53,7 +56,7 @@ class Windows:
         """A photo at the scale of the windows, and its own size.
 
         Raises:
-            UnreadableImage: It cannot be decoded.
+            UnreadableImage: It cannot be decoded, or is far longer than wide or the reverse.
         """
         with (
             reading_image(dataset.names[index]),
@@ -61,6 +64,11 @@ class Windows:
             open_image(file) as image,
         ):
             width, height = oriented_size(image)
+            if max(width, height) > _LONGEST * min(width, height):
+                raise ValueError(
+                    f"one side of its {width} x {height} pixels is over {_LONGEST} times as long "
+                    "as the other, too much for sliding windows; crop it"
+                )
             columns, rows = self._cells(width, height)
             across = round(columns * self._size / self._columns)
             down = round(rows * self._size / self._rows)
@@ -105,7 +113,7 @@ def check_window(task: Task, window: str, overlap: float) -> None:
 
     Raises:
         PocketuneError: The window is unknown, or windows shall slide where outputs are not of
-            pixels, or the overlap is out of range.
+            pixels, or the overlap is out of range or given for windows that do not slide.
     """
     if window not in ("whole", "slide"):
         raise PocketuneError(f"unknown window {window!r}: choose one of whole, slide")
@@ -116,6 +124,10 @@ def check_window(task: Task, window: str, overlap: float) -> None:
         )
     if not 0 <= overlap < 1:
         raise PocketuneError(f"overlap={overlap} must be from 0 to below 1")
+    if window == "whole" and overlap != OVERLAP:
+        raise PocketuneError(
+            f"overlap={overlap} is for windows that slide: give window='slide' too, or leave it out"
+        )
 
 
 def _starts(cells: int, window: int, overlap: float) -> Sequence[int]:
