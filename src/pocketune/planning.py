@@ -29,6 +29,7 @@ from pocketune.planner.plan import Asked, Plan
 from pocketune.planner.process import process_bytes
 from pocketune.planner.search import Search
 from pocketune.planner.source import Source, Sources
+from pocketune.resumable import PLAN, own_folder
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
@@ -88,8 +89,8 @@ def plan(
         options: Fields of `TrainSettings`, which take precedence over `settings`.
 
     Raises:
-        PocketuneError: Nothing fits, a limit contradicts another, or the photos or the kits cannot
-            be used.
+        PocketuneError: Nothing fits, a limit contradicts another, the photos or the kits cannot
+            be used, or the folder is another process's.
     """
     began = monotonic()
     chosen = with_options(settings or TrainSettings(), options)
@@ -101,20 +102,22 @@ def plan(
         splits = _load(Path(photos), chosen)
     asked = _asked(Path(photos), splits, chosen, limits)
     folder = Path(out or plan_folder(first_run(photos)))
-    journal = Journal(folder, asked, say)
-    process = journal.plan.process or process_bytes(Path(photos), chosen)
-    limits.check_process(process)
-    drafts = _drafts(weights_dir, networks, methods, say)
-    decoding = cache(lambda size: _load(Path(photos), chosen, size).decoding)
-    context = PlanContext(Path(photos), splits.train, chosen, process, folder, decoding)
-    sources: list[Source] = [KitSource(context, asked, kits=_path(kits), bundled=drafts is None)]
-    if drafts is not None:
-        sources.append(drafts(context))
-    journal.write(process=process, preparing=journal.plan.preparing or monotonic() - began)
-    images = _images(asked, chosen)
-    made = Search(Evidence(Sources(sources), context.probe, journal, images, decoding)).run()
-    if journal.is_recalled:
-        say(f"the plan in {folder} is complete: nothing was measured again")
+    with own_folder(folder, PLAN):
+        journal = Journal(folder, asked, say)
+        process = journal.plan.process or process_bytes(Path(photos), chosen)
+        limits.check_process(process)
+        drafts = _drafts(weights_dir, networks, methods, say)
+        decoding = cache(lambda size: _load(Path(photos), chosen, size).decoding)
+        context = PlanContext(Path(photos), splits.train, chosen, process, folder, decoding)
+        own = KitSource(context, asked, kits=_path(kits), bundled=drafts is None)
+        sources: list[Source] = [own]
+        if drafts is not None:
+            sources.append(drafts(context))
+        journal.write(process=process, preparing=journal.plan.preparing or monotonic() - began)
+        images = _images(asked, chosen)
+        made = Search(Evidence(Sources(sources), context.probe, journal, images, decoding)).run()
+        if journal.is_recalled:
+            say(f"the plan in {folder} is complete: nothing was measured again")
     return made
 
 

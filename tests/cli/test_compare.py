@@ -1,5 +1,6 @@
 """`pocketune compare`: what its command line means."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,17 @@ def test_networks_methods_and_settings(asked: Any) -> None:
     assert (grid.seeds, grid.rates, grid.kits) == ((4, 5), (1e-3, 0.01), ())
     assert grid.settings == {"epochs": 3, "lr": 1e-3}
     assert (options["ray"], options["keep_runs"]) == (True, True)
+
+
+def test_options_of_a_network_need_one(asked: Any) -> None:
+    for option in (("--method", "last"), ("--width", "0.5"), ("--size", "96")):
+        with pytest.raises(click.BadParameter, match="needs --network"):
+            asked("a/", "--kit", "last", *option)
+
+
+def test_the_runs_as_json(asked: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    asked("a/", "--kit", "last", "--json")
+    assert json.loads(capsys.readouterr().out) == {"schema": 1, "cells": []}
 
 
 def test_a_file_describes_all_of_it(asked: Any, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The help of the commands, and their usage errors."""
 
+import json
+
 import pytest
 
 import pocketune
@@ -143,6 +145,18 @@ def test_networks(run):
     assert (
         "lraspp                  3.2 M      21 classes of pixels, over mobilenet_v3_large" in lines
     )
+
+
+def test_networks_and_methods_as_json(run):
+    networks = json.loads(run("networks", "--json").stdout)
+    assert [each["name"] for each in networks] == [
+        name for dense in (False, True) for name in pocketune.networks.list_networks(dense=dense)
+    ]
+    found = next(each for each in networks if each["name"] == "lraspp")
+    assert (found["backbone"], found["license"]) == ("mobilenet_v3_large", None)
+    methods = json.loads(run("methods", "--json").stdout)
+    assert [each["name"] for each in methods] == pocketune.list_methods()
+    assert next(each for each in methods if each["name"] == "blocks")["options"] == {"blocks": 3}
 
 
 @pytest.mark.parametrize("columns", [60, 80])

@@ -37,13 +37,16 @@ def test_a_change_is_seen(change: str, photos: Path) -> None:
     assert photos_content(str(photos)) != before
 
 
-def test_files_are_read(tmp_path: Path) -> None:
-    table, same = tmp_path / "a.csv", tmp_path / "b.csv"
-    table.write_text("file,label\na.png,x\n")
-    same.write_text("file,label\na.png,x\n")
-    assert photos_content(str(table)) == photos_content(str(same)) == content(str(same))
-    same.write_text("file,label\na.png,y\n")
-    assert photos_content(str(table)) != photos_content(str(same))
+def test_tables_are_read_and_their_photos_counted(photos: Path) -> None:
+    table, same = photos / "a.csv", photos / "b.csv"
+    table.write_text("file,label\na/1.png,x\ngone.png,y\n")
+    same.write_text("file,label\na/1.png,x\ngone.png,y\n")
+    before = photos_content(str(table))
+    assert before == photos_content(str(same))
+    same.write_text("file,label\na/1.png,y\ngone.png,y\n")
+    assert before != photos_content(str(same))
+    (photos / "a" / "1.png").write_bytes(b"another photo")
+    assert photos_content(str(table)) != before
 
 
 def test_weights_that_are_no_file(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from pocketune.errors import PocketuneError
 from pocketune.planner.journal import Journal
-from pocketune.planner.plan import PLAN, SCHEMA, Plan
+from pocketune.planner.plan import SCHEMA, Plan
+from pocketune.resumable import PLAN
 
 from .fakes import Facts, FakeSource, asked, candidate, search
 

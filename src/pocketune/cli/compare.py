@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,14 @@ import click
 
 from pocketune.cli.author import parse_options
 from pocketune.cli.command import command, given
+from pocketune.cli.errors import print_error
 from pocketune.cli.options import (
+    JsonOption,
     KitStepOptions,
     NetworkOptions,
     ShapeOptions,
     argument,
+    check_network_given,
     of_method,
     of_network,
     shown_name,
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from pocketune.comparison import Grid
 
 PANEL = "The comparison"
-_WITH_TOML = {"photos", "out", "ray", "keep_runs"}
+_WITH_TOML = {"photos", "out", "ray", "keep_runs", "json"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,11 +121,13 @@ def compare(
     methods: Methods,
     step: KitStepOptions,
     settings: TrainSettings,
+    output: JsonOption,
 ) -> None:
     """Compare networks, methods and kits on photos, over several seeds.
 
     Each run is a process of its own. What is finished is not repeated, and Ctrl-C loses nothing.
-    The tables are compare.md, compare.csv and compare.tex; compare.json holds every run.
+    The tables are compare.md, compare.csv and compare.tex; compare.json holds every run, and is
+    also printed with --json.
     """
     from pocketune.comparison import Grid
     from pocketune.comparison import compare as compare_grid
@@ -131,12 +137,17 @@ def compare(
         _check_alone(options.photos)
         grid = Grid.read(options.photos[0])
     else:
+        check_network_given(given())
         created = {**asdict(network), **asdict(shape)}
         grid = _grid(options, networks, created, methods, asdict(step), settings)
+    show = print_error if output.json else _show
     result = compare_grid(
-        grid, options.out, ray=options.ray, keep_runs=options.keep_runs, show=_show
+        grid, options.out, ray=options.ray, keep_runs=options.keep_runs, show=show
     )
-    print(f"\n{to_markdown(result.rows)}\nwritten to {options.out}")
+    if output.json:
+        print(json.dumps(result.to_dict()))
+    else:
+        print(f"\n{to_markdown(result.rows)}\nwritten to {options.out}")
     if result.failed:
         raise PocketuneError(
             f"{len(result.failed)} of {len(result.cells)} runs failed, such as "

@@ -1,15 +1,40 @@
 """`pocketune networks` and `methods`."""
 
+from __future__ import annotations
+
+import json
 import shutil
 import textwrap
+from typing import TYPE_CHECKING, Any
 
 from pocketune.cli.command import command
+from pocketune.cli.options import JsonOption
 from pocketune.errors import author_half
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @command()
-def networks() -> None:
-    """List the networks with their parameter counts, and the license of their weights."""
+def networks(output: JsonOption) -> None:
+    """List the networks with their parameter counts, and the license of their weights.
+
+    With --json: a list of objects with "name", "parameters", "classes", "backbone" (null, except of
+    networks for masks), "license" and "source" of the weights (null without any).
+    """
+    if output.json:
+        print(json.dumps(list(_networks())))
+        return
+    print(f"{'network':<22}parameters  {'classes':<13}  license of the weights")
+    for each in _networks():
+        over = f" of pixels, over {each['backbone']}" if each["backbone"] else ""
+        classes = f"{each['classes']:,} classes{over}"
+        terms = f"{each['license']} ({each['source']})" if each["license"] else ""
+        millions = each["parameters"] / 1e6
+        print(f"{each['name']:<22}{millions:5.1f} M      {classes:<13}  {terms}".rstrip())
+
+
+def _networks() -> Iterator[dict[str, Any]]:
     with author_half("listing networks"):
         import torch
 
@@ -18,32 +43,45 @@ def networks() -> None:
         from pocketune.weights import create_network
         from pocketune.weights.published import PUBLISHED
 
-    print(f"{'network':<22}parameters  {'classes':<13}  license of the weights")
     with torch.device("meta"):  # shapes only
         for dense in (False, True):
             for name in list_networks(dense=dense):
                 network = create_network(name, classes=published_classes(name))
-                count = sum(p.numel() for p in network.parameters())
-                config = about(network).config
-                over = f" of pixels, over {config.backbone}" if dense and config else ""
-                classes = f"{published_classes(name):,} classes{over}"
-                weights = PUBLISHED.get(name)
-                terms = f"{weights.license} ({weights.source})" if weights else ""
-                line = f"{name:<22}{count / 1e6:5.1f} M      {classes:<13}  {terms}"
-                print(line.rstrip())
+                config, weights = about(network).config, PUBLISHED.get(name)
+                yield {
+                    "name": name,
+                    "parameters": sum(p.numel() for p in network.parameters()),
+                    "classes": published_classes(name),
+                    "backbone": config.backbone if dense and config else None,
+                    "license": weights.license if weights else None,
+                    "source": weights.source if weights else None,
+                }
 
 
 @command()
-def methods() -> None:
-    """List the fine-tuning methods with their options."""
+def methods(output: JsonOption) -> None:
+    """List the fine-tuning methods with their options.
+
+    With --json: a list of objects with "name", "about" and "options" (their defaults by name).
+    """
+    found = list(_methods())
+    if output.json:
+        print(json.dumps(found))
+        return
+    for each in found:
+        _print_wrapped(f"{each['name']:<11}", each["about"])
+        if options := "  ".join(f"{key}={value}" for key, value in each["options"].items()):
+            _print_wrapped(" " * 11, options)
+
+
+def _methods() -> Iterator[dict[str, Any]]:
     with author_half("listing methods"):
         from pocketune.methods import create_method, describe_method, list_methods, method_to_dict
 
     for name in list_methods():
-        _print_wrapped(f"{name:<11}", describe_method(name))
-        knobs = method_to_dict(create_method(name)).items()
-        if options := "  ".join(f"{key}={value}" for key, value in knobs if key != "name"):
-            _print_wrapped(" " * 11, options)
+        options = method_to_dict(create_method(name))
+        del options["name"]
+        yield {"name": name, "about": describe_method(name), "options": options}
 
 
 def _print_wrapped(name: str, text: str) -> None:

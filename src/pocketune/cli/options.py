@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from pocketune.errors import PocketuneError, author_half
 from pocketune.options import Option, OptionField, flag, option
 
@@ -248,6 +250,20 @@ class KitStepOptions(StepOptions):
 def written(path: Path) -> str:
     """What a command that is about to write a file or a kit does to the path, in a word."""
     return "replaced" if os.path.exists(path) else "wrote"  # noqa: PTH110 - raises nothing
+
+
+FIXED_IN_A_KIT = (NETWORK_PANEL, METHOD_PANEL)
+
+
+def check_network_given(options: dict[str, OptionField]) -> None:
+    """Check that options of a network and its method are given with a network.
+
+    Raises:
+        click.BadParameter: They are not; exit code 2.
+    """
+    for each in options.values():
+        if each.option.panel in FIXED_IN_A_KIT and "network" not in options:
+            raise click.BadParameter("needs --network", param_hint=shown_name(each))
 
 
 def shown_name(each: OptionField) -> str:

@@ -15,14 +15,14 @@ from pocketune.cli.command import command, given
 from pocketune.cli.deadline import Deadline, planned
 from pocketune.cli.errors import print_error, print_skipped
 from pocketune.cli.options import (
-    METHOD_PANEL,
-    NETWORK_PANEL,
+    FIXED_IN_A_KIT,
     ImageOptions,
     KitStepOptions,
     MethodOptions,
     NetworkOptions,
     ShapeOptions,
     argument,
+    check_network_given,
     of_network,
     shown_name,
 )
@@ -258,7 +258,7 @@ def _check_usage(engine: EngineOptions) -> None:
         click.BadParameter: Two options exclude each other, or one needs another; exit code 2.
     """
     options = given()
-    of_kit = [each for each in options.values() if each.option.panel in _FIXED_IN_A_KIT]
+    of_kit = [each for each in options.values() if each.option.panel in FIXED_IN_A_KIT]
     if "resume" in options:
         for name, each in options.items():
             if name not in _ON_RESUME:
@@ -275,8 +275,8 @@ def _check_usage(engine: EngineOptions) -> None:
             "cannot be combined with --kit: a kit's network and method are fixed",
             param_hint=shown_name(of_kit[0]),
         )
-    elif of_kit and "network" not in options:
-        raise click.BadParameter("needs --network", param_hint=shown_name(of_kit[0]))
+    else:
+        check_network_given(options)
     for name in ("kits", "weights_dir"):
         if name in options and ("kit" in options or "network" in options):
             raise click.BadParameter(
@@ -287,6 +287,3 @@ def _check_usage(engine: EngineOptions) -> None:
         raise click.BadParameter("needs --kit or --network", param_hint="--engine torch")
     if "device" in options and engine.engine != "torch" and "resume" not in options:
         raise click.BadParameter("needs --engine torch", param_hint="--device")
-
-
-_FIXED_IN_A_KIT = (NETWORK_PANEL, METHOD_PANEL)

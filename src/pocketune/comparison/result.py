@@ -13,13 +13,13 @@ from pocketune.comparison.tables import to_csv, to_latex, to_markdown
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, regular, replacing
 from pocketune.notebook import Readable
+from pocketune.resumable import COMPARISON
 from pocketune.schema import parse_object, read_versioned
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
 
 SCHEMA = 1
-NAME = "compare.json"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Comparison(Readable):
         return {"schema": self.schema, "cells": [cell.to_dict() for cell in self.cells]}
 
     @classmethod
-    def from_dict(cls, data: object, where: str = NAME) -> Comparison:
+    def from_dict(cls, data: object, where: str = COMPARISON) -> Comparison:
         """A comparison from the object of `to_dict`; `where` is its place, for messages.
 
         Raises:
@@ -78,7 +78,7 @@ class Comparison(Readable):
             PocketuneError: A file cannot be written.
         """
         texts = {
-            NAME: json.dumps(self.to_dict(), indent=1) + "\n",
+            COMPARISON: json.dumps(self.to_dict(), indent=1) + "\n",
             "compare.md": to_markdown(self.rows),
             "compare.csv": to_csv(self.rows),
             "compare.tex": to_latex(self.rows),
@@ -96,9 +96,9 @@ class Comparison(Readable):
         """
         path = Path(path)
         with reading(path):
-            file = path / NAME if path.is_dir() else path
+            file = path / COMPARISON if path.is_dir() else path
             if not file.exists():
-                raise PocketuneError(f"{path} holds no comparison: it has no {NAME}")
+                raise PocketuneError(f"{path} holds no comparison: it has no {COMPARISON}")
         with reading(file):
             text = regular(file).read_bytes()
         return cls.from_dict(parse_object(text, str(file)), str(file))

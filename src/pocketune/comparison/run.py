@@ -18,6 +18,7 @@ from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.display import format_time
 from pocketune.errors import counted
 from pocketune.files import writing
+from pocketune.resumable import COMPARISON, own_folder
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
@@ -57,28 +58,34 @@ def compare(
 
     Raises:
         PocketuneError: The grid, the photos or a kit cannot be used, there is no network or method
-            of a name, the folder cannot be written, or Ray is not installed.
+            of a name, the folder cannot be written or is another process's, or Ray is not
+            installed.
     """
     if not isinstance(grid, Grid):
         grid = Grid.read(grid)
     out, series = Path(out).resolve(), all_series(grid)
-    board = _Board(out, series, show)
-    if grid.networks and board.todo:
-        check_names(grid)
+    with own_folder(out, COMPARISON):
+        board = _Board(out, series, show)
+        if grid.networks and board.todo:
+            check_names(grid)
+        for cell in _made(series, out, ray=ray, keep_runs=keep_runs):
+            board.add(cell)
+        board.write()
+        shutil.rmtree(out / "kits", ignore_errors=True)  # with what a killed process left there
+    return board.comparison
+
+
+def _made(
+    series: Sequence[Series], out: Path, *, ray: bool, keep_runs: bool
+) -> Iterator[Cell] | Iterable[Cell]:
     with writing(f"the folder {out}"):
         for folder in ("cells", "runs"):
-            (out / folder).mkdir(parents=True, exist_ok=True)
-    if ray:
-        from pocketune.comparison.distributed import run_on_ray
+            (out / folder).mkdir(exist_ok=True)
+    if not ray:
+        return _one_by_one(series, out, keep_runs=keep_runs)
+    from pocketune.comparison.distributed import run_on_ray
 
-        made = run_on_ray(series, out, keep_runs=keep_runs)
-    else:
-        made = _one_by_one(series, out, keep_runs=keep_runs)
-    for cell in made:
-        board.add(cell)
-    board.write()
-    shutil.rmtree(out / "kits", ignore_errors=True)  # with what a killed process left there
-    return board.comparison
+    return run_on_ray(series, out, keep_runs=keep_runs)
 
 
 def _one_by_one(series: Iterable[Series], out: Path, *, keep_runs: bool) -> Iterator[Cell]:

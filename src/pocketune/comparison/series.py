@@ -48,7 +48,7 @@ class Series:
         rates: Learning rates to choose from, ascending.
         head_rates: Learning rates of the classifier to choose from, ascending.
         has_test: Whether the set has test photos.
-        identity: Hash of photos, weights or kit, network and method.
+        identity: Hash of photos, weights or kit, network and method, and of Pocketune's version.
     """
 
     photos: PhotoSet
@@ -132,6 +132,8 @@ def _series(
     names: str,
 ) -> Series:
     of_method = method.settings if method else {}
+    from pocketune import __version__
+
     settings = {**grid.settings, **photos.settings, **model.settings, **of_method}
     name, made_of = _origin(model, method, settings)
     return Series(
@@ -144,7 +146,7 @@ def _series(
         rates=tuple(sorted(grid.rates)),
         head_rates=tuple(sorted(grid.head_rates)),
         has_test=has_test,
-        identity=_hash([names, *made_of]),
+        identity=_hash([__version__, names, *made_of]),
     )
 
 
@@ -152,8 +154,6 @@ def _origin(
     model: Network | KitChoice, method: MethodChoice | None, settings: dict[str, Any]
 ) -> tuple[str, list[object]]:
     """The name of the method, and what the kit is made of."""
-    from pocketune import __version__
-
     if isinstance(model, KitChoice):
         kit = Kit.open(model.kit)
         if kit.is_run:
@@ -167,7 +167,7 @@ def _origin(
     made_of = [_plain(model), content(model.weights)]
     if model.is_file:
         made_of = [{**_plain(model), "network": None}, content(model.network)]
-    return method.label, [__version__, *made_of, _plain(method), split]
+    return method.label, [*made_of, _plain(method), split]
 
 
 def _plain(choice: Network | MethodChoice) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import hashlib
 import os
 from pathlib import Path
 
+from pocketune.data.finding import listed_files
+from pocketune.data.sources import is_archive
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, regular, sha256
 
@@ -25,15 +27,21 @@ def content(path: str | None) -> str | None:
 
 
 def photos_content(path: str) -> str:
-    """Hash of a .zip or a CSV; for a folder, of the names and sizes of its files.
+    """Hash of a .zip; for a folder, of the names and sizes of its files.
+
+    For a table or annotations, it is of these, and of the names and sizes of their photos.
 
     Raises:
         PocketuneError: It cannot be read.
     """
     digest = hashlib.sha256()
     with reading(path):
-        if Path(path).is_file():
+        if is_archive(Path(path)):
             return _digest(Path(path))
+        if Path(path).is_file():
+            digest.update(Path(path).read_bytes())
+            for name, size in listed_files(path):
+                digest.update(f"{name}\0{size}\0".encode("utf-8", "surrogatepass"))
         for folder, folders, files in os.walk(path):
             folders.sort()
             for name in sorted(files):

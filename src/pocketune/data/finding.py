@@ -39,7 +39,7 @@ from pocketune.tasks import TASKS, Task
 from pocketune.tasks.segmentation import Mask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 class Found(NamedTuple):
@@ -128,6 +128,26 @@ def task_of(path: str | os.PathLike[str]) -> type[Task]:
         PocketuneError: The path or its content cannot be used; the message says why.
     """
     return find(Path(path), tuple(TASKS.values()), "hold out").task
+
+
+def listed_files(path: str | Path) -> Iterator[tuple[str, int]]:
+    """The photos and masks that a table or annotations list, and their sizes in bytes.
+
+    Of a file that is missing, the size is -1.
+
+    Raises:
+        PocketuneError: The path or its content cannot be used; the message says why.
+    """
+    tests: tuple[TestUse, ...] = ("hold out", "only")
+    for test in tests:
+        found = find(Path(path), tuple(TASKS.values()), test)
+        for example in found.examples:
+            masks = [example.label.name] if isinstance(example.label, Mask) else []
+            for name in (example.name, *masks):
+                size = -1
+                with suppress(OSError):
+                    size = found.source.stamp(name)[0]
+                yield name, size
 
 
 def labeled_files(path: str | Path) -> tuple[Source, list[str], frozenset[str]]:

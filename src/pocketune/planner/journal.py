@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from pocketune.errors import PocketuneError
 from pocketune.files import make_folder_of, reading
-from pocketune.planner.plan import PLAN, Plan
+from pocketune.planner.plan import Plan
 from pocketune.planner.trial import Trial
+from pocketune.resumable import PLAN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,6 +13,7 @@ from pocketune.files import reading, regular, replacing
 from pocketune.notebook import Readable
 from pocketune.planner.limits import Limits
 from pocketune.planner.trial import Probe, Trial
+from pocketune.resumable import PLAN
 from pocketune.schema import Positive, parse_object, read_versioned
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 SCHEMA = 3
 """Version of the plan's fields; a reader refuses all others."""
-PLAN = "plan.json"
 
 
 @dataclass(frozen=True, kw_only=True)

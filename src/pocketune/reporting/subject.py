@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pocketune.arithmetic import usual_arithmetic
-from pocketune.comparison.result import NAME as COMPARISON
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.kit.names import LAST, METRICS, RESULT
 from pocketune.kit.storage import run_file
-from pocketune.planner.plan import PLAN
 from pocketune.reporting.comparison import comparison_page
 from pocketune.reporting.page import Page, require_packages, write
 from pocketune.reporting.plan import plan_page
 from pocketune.reporting.progress import busy
 from pocketune.reporting.run import run_page
+from pocketune.resumable import COMPARISON, PLAN
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath

@@ -36,7 +36,7 @@ _FAR = 1 << 30
 
 
 class AnotherProcess(PocketuneError):  # noqa: N818 - the name says what happened
-    """Another process is training the run."""
+    """Another process holds a lock."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def new_run_folder(folder: Path) -> Iterator[None]:
         made = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
     try:
-        with _locked(folder / METRICS):
+        with locked(folder / METRICS, _busy(folder)):
             yield
     except AnotherProcess:
         raise
@@ -204,7 +204,7 @@ def open_run_folder(folder: Path) -> Iterator[Kit]:
             )
         if not (folder / LAST).is_file():
             raise PocketuneError(f"there is no run to resume in {folder}: it has no {LAST}")
-    with _locked(folder / METRICS):
+    with locked(folder / METRICS, _busy(folder)):
         yield Kit.open(folder)
 
 
@@ -249,11 +249,19 @@ def _is_ours(name: str) -> bool:
     )
 
 
+def _busy(folder: Path) -> str:
+    return f"the run in {folder} is being trained already"
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path, busy: str) -> Iterator[None]:
     """Lock a file, which is created if it does not exist.
 
     On a file system without locks, the file is not locked.
+
+    Args:
+        path: The file.
+        busy: What to say if another process holds it.
 
     Raises:
         AnotherProcess: Another process holds it.
@@ -265,11 +273,11 @@ def _locked(path: Path) -> Iterator[None]:
         try:
             _lock(file)
         except (BlockingIOError, PermissionError) as error:
-            raise AnotherProcess(f"the run in {path.parent} is being trained already") from error
+            raise AnotherProcess(busy) from error
         except OSError:
             pass
         if not path.exists():  # it was removed between the two lines above
-            raise AnotherProcess(f"another process has just removed the run in {path.parent}")
+            raise AnotherProcess(f"another process has just removed {path.parent}")
         yield
 
 
