@@ -63,8 +63,8 @@ def build_kit(
     network: str,
     method: Method,
     weights: str | None = None,
-    width: float = 1.0,
-    padding: str = "symmetric",
+    width: float | None = None,
+    padding: str | None = None,
     size: int = 224,
     batch: int = 8,
     label_smoothing: float = 0.0,
@@ -90,8 +90,8 @@ def build_kit(
         network: One of `list_networks()`, or an `.onnx` file; see `load_onnx`.
         method: The method that selects what is trained.
         weights: None for random weights, `"imagenet"`, or a file; see `create_network`.
-        width: Multiplier of every layer's channels.
-        padding: `"symmetric"` or `"same"`.
+        width: Multiplier of every layer's channels; None follows the weights, or is 1.
+        padding: `"symmetric"` or `"same"`; None follows the weights, or is symmetric.
         size: Image height and width, in pixels.
         batch: Images in a training step.
         label_smoothing: Option of the task.
@@ -195,9 +195,8 @@ def _read_onnx(
     network: str, size: int, normalization: Normalization | None, options: dict[str, Any]
 ) -> nn.Module:
     """The network in an ONNX file, with the file's classes."""
-    usual = {"width": 1.0, "padding": "symmetric"}
     for name, value in options.items():
-        if value != usual.get(name):
+        if value is not None:
             raise PocketuneError(
                 f"{name}={value!r} is not possible with {network}: the file has the whole network, "
                 "and its weights"

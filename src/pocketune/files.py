@@ -148,7 +148,7 @@ def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
         ...     file.write_text("all of it, or nothing")
     """
     _refuse_special(path)
-    if path.is_symlink():  # what it leads to is replaced
+    if os.path.islink(path):  # what it leads to is replaced  # noqa: PTH114 - never fails
         path = Path(os.path.realpath(path))
     file = partial(path)
     _remove_abandoned(path)

@@ -24,6 +24,7 @@ from pocketune.methods import (
 )
 from pocketune.networks import NetworkConfig, Normalization, about
 from pocketune.weights import create_network, load_network, save_network
+from pocketune.weights.describe import describe_network
 from pocketune.weights.saved import HEADER, build, read_description
 
 HIDDEN = {"features.1": 8, "features.2": 10, "features.4": 30}
@@ -61,7 +62,7 @@ def test_file_builds_the_pruned_network_again(network, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "mobilenet_v2"}, r"network with width=0.35, not 1.0"),
+        ({"name": "mobilenet_v2", "width": 1.0}, r"network with width=0.35, not 1.0"),
         ({"name": "mcunet_5fps"}, "network with name='mobilenet_v2', not 'mcunet_5fps'"),
         ({"name": "mobilenet_v2", "width": 0.35, "padding": "same"}, "padding='symmetric'"),
         ({"name": "mobilenet_v2", "width": 0.35, "hidden": {"features.1": 7}}, "has shape"),
@@ -72,6 +73,18 @@ def test_another_network_is_refused(network, tmp_path, options, message):
     save_network(network, path)
     with pytest.raises(PocketuneError, match=message):
         create_network(**options, classes=4, weights=path)
+
+
+def test_width_and_padding_follow_the_weights(tmp_path):
+    path = tmp_path / "narrow.safetensors"
+    narrow = create_network("mobilenet_v2", width=0.1, padding="same", classes=3)
+    save_network(narrow, path)
+    for weights in (path, narrow):
+        config = about(create_network("mobilenet_v2", weights=weights, classes=5)).config
+        assert (config.width, config.padding, config.classes) == (0.1, "same", 5)
+    dense = create_network("lraspp", backbone="mobilenet_v2", weights=path, classes=2)
+    assert (about(dense).config.width, about(dense).config.padding) == (0.1, "same")
+    assert describe_network("mobilenet_v2", weights=path).width == 0.1
 
 
 def test_the_file_says_whether_there_is_feature_fusion(tmp_path):

@@ -119,7 +119,9 @@ class JsonOption:
 class NetworkOptions:
     """Options of `create_network` other than the name."""
 
-    width: float = of_network("Width multiplier.", default=1.0, metavar="FACTOR")
+    width: float | None = of_network(
+        "Width multiplier.", default=None, metavar="FACTOR", unset="that of the weights, or 1"
+    )
     weights: str | Path | None = option(
         "Pretrained weights: a .safetensors, .pth or 8-bit .npz file, [bold]imagenet[/bold] to "
         "download the published ones, or [bold]hf-hub:OWNER/NAME[/bold] for others from the hub.",
@@ -128,10 +130,11 @@ class NetworkOptions:
         unset="random initialization",
         panel=NETWORK_PANEL,
     )
-    padding: str = of_network(
+    padding: str | None = of_network(
         "Padding of strided convolutions; [bold]same[/bold] for weights from TensorFlow.",
-        default="symmetric",
+        default=None,
         choices=PADDINGS,
+        unset="that of the weights, or symmetric",
     )
     norm: str | None = of_network(
         "Norm of every layer; group norms take over scale and shift of weights with batch norms.",

@@ -156,9 +156,9 @@ def _random(
     return Supernet(
         Space(
             channels=space.channels,
-            width=network.width,
+            width=1.0 if network.width is None else network.width,
             classes=len(photos.classes),
-            padding=network.padding,
+            padding=network.padding or "symmetric",
             norm=network.norm or "batch",
             standardized=bool(network.standardized),
             **space.values(),

@@ -54,7 +54,7 @@ class Network:
         network: Its name, or an `.onnx` file.
         name: Its name in the tables.
         weights: A file of weights, or `imagenet`; None for random ones.
-        width: Width multiplier.
+        width: Width multiplier; None follows the weights.
         padding: Padding of strided convolutions.
         backbone: Backbone of a network that classifies pixels; None for the published one.
         head_channels: Channels of its decode head; None for the published number.
@@ -70,8 +70,8 @@ class Network:
     network: str
     name: str | None = None
     weights: str | None = None
-    width: float = 1.0
-    padding: str = "symmetric"
+    width: float | None = None
+    padding: str | None = None
     backbone: str | None = None
     head_channels: int | None = None
     output_stride: int | None = None
@@ -91,7 +91,7 @@ class Network:
     def label(self) -> str:
         """The name in the tables."""
         backbone = f" {self.backbone}" if self.backbone else ""
-        width = f" {self.width:g}" * (self.width != 1)
+        width = "" if self.width in (None, 1) else f" {self.width:g}"
         first = f" first {self.first_blocks}" if self.first_blocks else ""
         norm = " gn" * (self.norm == "group")
         network = Path(self.network).name if self.is_file else self.network

@@ -90,8 +90,6 @@ def _build(
         out,
         network=described.name,
         weights=str(file),
-        width=described.width,
-        padding=described.padding,
         method=method,
         size=config.size,
         batch=settings.batch,

@@ -54,7 +54,7 @@ class Rounds:
             planned = next_round(left, pace, seconds, self._images, self._evidence.training)
             if len(planned.trials) < 2:
                 break
-            self._evidence.drop(planned.out, "there was no time to try it")
+            self._evidence.drop(planned.out, "there is time to try more promising ones alone")
             for number, trial in enumerate(planned.trials, 1):
                 place = f"{number} of {len(planned.trials)}"
                 self._probe(trial, planned.images, pace, place)

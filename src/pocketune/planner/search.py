@@ -51,7 +51,7 @@ class Search:
                 kit = self._evidence.kit(trial)
                 if kit is not None:
                     others = [each for each in self._journal.left if each.name != trial.name]
-                    self._evidence.drop(others, f"{trial.name} {_ahead(trial)}")
+                    self._evidence.drop(others, f"{trial.name} {self._ahead(trial)}")
                     return self._journal.write(choice=trial.name, kit=str(kit))
         raise PocketuneError(f"no candidate could be trained: {self._evidence.why_not()}")
 
@@ -68,9 +68,10 @@ class Search:
             return False
         return (1 + MARGIN) * trial.memory > budget
 
-
-def _ahead(trial: Trial) -> str:
-    """Why a trial is chosen before others."""
-    if trial.probes:
-        return "is ahead, and there was no time for a longer run"
-    return "promises more, and there was no time to try it"
+    def _ahead(self, trial: Trial) -> str:
+        """Why a trial is chosen before others."""
+        if not self._evidence.training.images:
+            return "has the better features, and the run has no steps"
+        if trial.probes:
+            return "is ahead, and there was no time for a longer run"
+        return "promises more, and there was no time to try it"

@@ -40,8 +40,8 @@ def create_network(
     *,
     weights: Weights | None = None,
     classes: int = 1000,
-    width: float = 1.0,
-    padding: str = "symmetric",
+    width: float | None = None,
+    padding: str | None = None,
     feature_fusion: bool | None = None,
     hidden: Mapping[str, int] | None = None,
     normalization: Normalization | None = None,
@@ -76,8 +76,10 @@ def create_network(
             its own weights, torchvision's of the same network, or any weights of its backbone; its
             head is then random.
         classes: Outputs of the network.
-        width: Multiplier of every layer's channels.
-        padding: `"symmetric"`, or `"same"` for weights that come from TensorFlow.
+        width: Multiplier of every layer's channels; None follows the weights, a file of
+            `save_network` or a network of ours, and is otherwise 1.
+        padding: `"symmetric"`, or `"same"` for weights that come from TensorFlow; None follows the
+            weights in the same way, and is otherwise symmetric.
         feature_fusion: Whether to have the feature-fusion layer, the 1x1 convolution before
             pooling; None follows the weights, a file or a network of ours.
         hidden: Hidden channels of pruned blocks, as in `NetworkConfig`; not needed for a file of
@@ -128,13 +130,11 @@ def create_network(
     config = NetworkConfig(
         name,
         classes,
-        width,
-        padding,
         hidden=hidden or {},
         backbone=backbone,
         head_channels=head_channels,
         output_stride=output_stride,
-        **followed(weights, norm, standardized, depth),
+        **followed(weights, width, padding, norm, standardized, depth),
         subnet=subnet,
     )
     if is_dense(name):

@@ -13,7 +13,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.about import Normalization, about, set_about
 from pocketune.networks.architectures.backbone import stages_of
 from pocketune.networks.architectures.dense import backbone_config
-from pocketune.networks.config import NetworkConfig
+from pocketune.networks.config import PADDINGS, NetworkConfig
 from pocketune.networks.registry import is_dense, make_network, with_published_options
 from pocketune.surgery.truncate import truncate
 from pocketune.weights.download import require_published
@@ -32,8 +32,8 @@ def describe_network(
     *,
     weights: Weights | None = None,
     classes: int = 1000,
-    width: float = 1.0,
-    padding: str = "symmetric",
+    width: float | None = None,
+    padding: str | None = None,
     backbone: str | None = None,
     head_channels: int | None = None,
     output_stride: int | None = None,
@@ -49,12 +49,10 @@ def describe_network(
     config = NetworkConfig(
         name,
         classes,
-        width,
-        padding,
         backbone=backbone,
         head_channels=head_channels,
         output_stride=output_stride,
-        **followed(weights, norm, standardized),
+        **followed(weights, width, padding, norm, standardized),
     )
     if is_dense(name):
         config = replace(config, first_blocks=first_blocks)
@@ -75,8 +73,8 @@ def describe_network(
 def fetched(
     name: str,
     weights: Weights | None,
-    width: float,
-    padding: str,
+    width: float | None,
+    padding: str | None,
     feature_fusion: bool,
     depth: float | None,
 ) -> Weights | None:
@@ -87,7 +85,11 @@ def fetched(
     """
     published = PUBLISHED.get(name)
     if published is not None and published.hub and weights == "imagenet":
-        options: dict[str, Any] = {"width": width, "padding": padding, "depth": depth or 1.0}
+        options: dict[str, Any] = {
+            "width": 1.0 if width is None else width,
+            "padding": padding or PADDINGS[0],
+            "depth": 1.0 if depth is None else depth,
+        }
         require_published(name, **options, feature_fusion=feature_fusion)
         weights = HUB + published.hub
     return fetch(weights) if is_hub(weights) else weights
@@ -95,6 +97,8 @@ def fetched(
 
 def followed(
     weights: Weights | None,
+    width: float | None,
+    padding: str | None,
     norm: str | None,
     standardized: bool | None,
     depth: float | None = None,
@@ -105,13 +109,15 @@ def followed(
         there = as_it_computes(weights)
     elif (file := _file(weights)) is not None and (recorded := read_description(file)):
         there = recorded[0]
-    if norm is None:
-        norm = "batch" if there is None else there.norm
-    if standardized is None:
-        standardized = False if there is None else there.standardized
-    if depth is None:
-        depth = 1.0 if there is None else there.depth
-    return {"norm": norm, "standardized": standardized, "depth": depth}
+    asked = {
+        "width": width,
+        "padding": padding,
+        "norm": norm,
+        "standardized": standardized,
+        "depth": depth,
+    }
+    there = there or NetworkConfig("")  # of the usual options
+    return {name: getattr(there, name) if value is None else value for name, value in asked.items()}
 
 
 def completed(
