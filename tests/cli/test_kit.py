@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from pocketune.cli.kit import described
 from pocketune.kit import Kit
 from pocketune.weights import create_network
 
@@ -163,8 +162,3 @@ def test_check(run):
     refused = run("kit", "check", "nowhere.zip")
     assert refused.exit_code == 1
     assert refused.stderr.startswith("error: there is no kit or run at nowhere.zip")
-
-
-def test_a_sum_is_described_by_its_methods():
-    terms = [{"name": "blocks", "blocks": 2}, {"name": "signed"}]
-    assert described({"name": "sum", "methods": terms}) == "blocks, blocks 2 + signed"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketune.reporting.words import chance, configured, duration, gain, listing
+from pocketune.reporting.words import chance, duration, gain, listing
 from pocketune.tasks import Score
 
 
@@ -18,10 +18,6 @@ def test_long_lists_are_cut():
     assert listing(list("abcdefgh")) == "a, b, c, d, e, f and 2 others"
     assert listing(["a", "b", "c"]) == "a, b and c"
     assert listing(["a"]) == "a"
-
-
-def test_options_that_are_not_set_are_left_out():
-    assert configured({"name": "x", "bits": None, "top_k": 2}) == "x (top k 2)"
 
 
 def test_a_start_that_stays_the_best_is_named():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pocketune.cli.command import Group, command
-from pocketune.cli.kit import KitArgument, described, first_names, listed
+from pocketune.cli.kit import KitArgument, first_names, listed
 from pocketune.cli.options import JsonOption, ModelArgument, argument, written
 from pocketune.errors import PocketuneError, counted
 from pocketune.options import option
@@ -107,13 +107,14 @@ def show(shown: DeltaArgument, output: JsonOption) -> None:
 
 def _lines(opened: Delta, file: Path) -> list[str]:
     from pocketune.device.memory.sizes import format_size
+    from pocketune.kit.naming import with_options
 
     header, values = opened.header, opened.state.values()
     rows = {
         "delta": f"{file} ({format_size(file.stat().st_size)})",
         "kit": header.kit,
-        "network": described(header.network),
-        "method": described(header.method),
+        "network": with_options(header.network),
+        "method": with_options(header.method),
         header.task.noun: listed(opened.classes),
         "trained": counted(header.step, "step") + (f", {header.score}" if header.score else ""),
         "holds": f"{len(values)} tensors, {sum(value.size for value in values):,} values",

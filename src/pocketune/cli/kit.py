@@ -23,7 +23,7 @@ from pocketune.cli.options import (
     of_method,
     written,
 )
-from pocketune.errors import author_half, counted
+from pocketune.errors import author_half
 from pocketune.options import option
 
 if TYPE_CHECKING:
@@ -234,12 +234,13 @@ def training_memory(manifest: Manifest, process: int) -> dict[str, int]:
 def kit_lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
     """A line for each of the facts about a kit, or about one that is only drafted."""
     from pocketune.device.memory.sizes import format_size
+    from pocketune.kit.naming import with_options
 
     memory = facts["training_memory"]
     rows = {
         "kit": facts.get("path"),
-        "network": described(facts["network"]),
-        "method": described(facts["method"]),
+        "network": with_options(facts["network"]),
+        "method": with_options(facts["method"]),
         "trains": f"{facts['trained_parameters']:,} parameters",
         "frozen part": _frozen_part(manifest),
         "images": f"{facts['size']} x {facts['size']} pixels, batch {facts['batch']}",
@@ -262,9 +263,6 @@ def _frozen_part(manifest: Manifest) -> str:
     return f"features.onnx, {manifest.quantization or 'float32'}"
 
 
-_NOT_SHOWN = ("name", "classes", "hidden", "branches")
-
-
 def listed(classes: Sequence[str]) -> str:
     """The number of classes and the first ten."""
     return f"{len(classes):,}: {first_names(classes)}"
@@ -273,15 +271,3 @@ def listed(classes: Sequence[str]) -> str:
 def first_names(classes: Sequence[str]) -> str:
     """The first ten classes."""
     return ", ".join([*classes[:10], *["..."] * (len(classes) > 10)])
-
-
-def described(values: dict[str, Any]) -> str:
-    """`{"name": "blocks", "blocks": 3}` as `blocks, blocks 3`; of a sum, each with its own."""
-    from pocketune.kit.manifest import terms_of
-
-    if len(terms := terms_of(values)) > 1:
-        return " + ".join(described(term) for term in terms)
-    rest = [f"{key} {value}" for key, value in values.items() if key not in _NOT_SHOWN]
-    if values.get("hidden"):
-        rest.append(f"pruned in {counted(len(values['hidden']), 'block')}")
-    return ", ".join([str(values.get("name")), *rest])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, regular
+from pocketune.kit.naming import network_title, with_options
 from pocketune.schema import Positive, read_object
 
 if sys.version_info >= (3, 11):
@@ -90,12 +91,8 @@ class Network:
     @property
     def label(self) -> str:
         """The name in the tables."""
-        backbone = f" {self.backbone}" if self.backbone else ""
-        width = "" if self.width in (None, 1) else f" {self.width:g}"
-        first = f" first {self.first_blocks}" if self.first_blocks else ""
-        norm = " gn" * (self.norm == "group")
-        network = Path(self.network).name if self.is_file else self.network
-        return self.name or f"{network}{backbone}{width}{first}{norm}"
+        name = Path(self.network).name if self.is_file else self.network
+        return self.name or network_title({**asdict(self), "name": name})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +120,7 @@ class MethodChoice:
     @property
     def label(self) -> str:
         """The name in the tables."""
-        options = ", ".join(f"{name} {value}" for name, value in self.options.items())
-        return self.name or self.method + (f" ({options})" if options else "")
+        return self.name or with_options({"name": self.method, **self.options})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -359,11 +359,11 @@ def _tensors(manifest: Manifest) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "the embeddings", (m.batch, m.embeddings or 1)
 
 
-def terms_of(method: dict[str, Any]) -> list[dict[str, Any]]:
+def terms_of(method: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The methods of a sum; any other method alone."""
     terms = method.get("methods")
     known = isinstance(terms, list) and terms and all(isinstance(term, dict) for term in terms)
-    return cast("list[dict[str, Any]]", terms) if known else [method]
+    return cast("list[Mapping[str, Any]]", terms) if known else [method]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ from pocketune.errors import PocketuneError
 from pocketune.forecast import draft
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import Manifest
+from pocketune.kit.naming import network_title
 from pocketune.methods import Method, create_method, method_to_dict
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import is_dense
@@ -114,8 +115,8 @@ class DraftSource:
         return found, self._left_out
 
     def _candidate(self, one: Pretrained, size: int, method: Method) -> Candidate:
-        config, network = one.config, _name(one.config)
-        if [_name(other.config) for other in self._pretrained].count(network) > 1:
+        config, network = one.config, network_title(one.config.to_dict())
+        if [network_title(other.config.to_dict()) for other in self._pretrained].count(network) > 1:
             network = f"{network} of {one.path.name}"
         group = f"{network}, {size} px" + (", 8-bit weights" if one.frozen_bits else "")
         return Candidate(
@@ -230,15 +231,3 @@ def _label(method: Method) -> str:
     """A method by its name; `decode head` if that is all it trains."""
     values = method_to_dict(method)
     return "decode head" if values.get("blocks") == 0 else str(values["name"])
-
-
-def _name(config: NetworkConfig) -> str:
-    """`mobilenet_v2 0.35`, without the width if it is 1; of pixels, `deeplabv3 of ...`."""
-    if config.backbone is not None:
-        stride = f", stride {config.output_stride}" if config.output_stride else ""
-        inner = replace(config, name=config.backbone, backbone=None)
-        return f"{config.name} of {_name(inner)}{stride}"
-    width = "" if config.width == 1 else f" {config.width:g}"
-    norm = ", group norm" if config.norm == "group" else ""
-    pruned = ", pruned" if config.hidden else ""
-    return f"{config.name}{width}{norm}{pruned}"

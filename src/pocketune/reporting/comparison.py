@@ -9,10 +9,11 @@ from pocketune.comparison.cell import configuration
 from pocketune.comparison.result import Comparison
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import counted
+from pocketune.kit.naming import with_options
 from pocketune.reporting.charts.bubbles import Bubble, bubble_chart
 from pocketune.reporting.charts.style import Chart
 from pocketune.reporting.page import Page, Section, Tile
-from pocketune.reporting.words import configured, duration, listing
+from pocketune.reporting.words import duration, listing
 from pocketune.tasks import task_named
 from pocketune.tasks.results import Table
 
@@ -193,7 +194,7 @@ def _machines(records: list[RunRecord]) -> Iterator[Section]:
         "image size": {f"{r.size} px" for r in records},
         "images in a step": {str(r.batch) for r in records},
         "seeds": {str(r.seed) for r in records},
-        "networks": {configured(r.network, "classes") for r in records},
+        "networks": {with_options(r.network) for r in records},
     }
     facts = tuple((name, "; ".join(sorted(each))) for name, each in values.items())
     yield Section(title="How it was measured", facts=facts)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import pocketune
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import counted
+from pocketune.kit.naming import with_options
 from pocketune.planner.alternatives import runners_up, sentences, smallest_budget
 from pocketune.planner.plan import Plan
 from pocketune.reporting.charts.bubbles import Bubble, bubble_chart
 from pocketune.reporting.page import Page, Section, Tile
-from pocketune.reporting.words import configured, duration
+from pocketune.reporting.words import duration
 from pocketune.tasks.results import Table
 
 if TYPE_CHECKING:
@@ -166,8 +167,8 @@ def _asked(plan: Plan) -> Section:
     if plan.choice is not None:
         candidate = plan.chosen.candidate
         facts += [
-            ("network of the choice", configured(candidate.network, "classes")),
-            ("method of the choice", configured(candidate.method)),
+            ("network of the choice", with_options(candidate.network)),
+            ("method of the choice", with_options(candidate.method)),
             ("optimizer of the choice", plan.chosen.optimizer),
             ("images", f"{candidate.size} px, batch {candidate.batch} x {candidate.accumulate}"),
         ]

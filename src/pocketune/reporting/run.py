@@ -17,6 +17,7 @@ from pocketune.device.use.evaluate import run_photos
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import METRICS
+from pocketune.kit.naming import network_title, with_options
 from pocketune.kit.storage import run_file
 from pocketune.reporting.charts.curves import loss_chart, metric_chart, rate_chart
 from pocketune.reporting.charts.memory import parts_chart, step_chart
@@ -29,12 +30,10 @@ from pocketune.reporting.words import (
     below_budget,
     chance,
     command,
-    configured,
     duration,
     gain,
     listing,
     setting,
-    titled,
 )
 from pocketune.tasks import task_named
 
@@ -76,7 +75,7 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
         sections = tuple(_sections(record, model, evidence, folder, progress))
     return Page(
         title=f"{record.photos.name}: {len(record.classes)} {model.task.noun}",
-        subtitle=f"{titled(record.network)}, method {configured(record.method)}",
+        subtitle=f"{network_title(record.network)}, method {with_options(record.method)}",
         summary=(*_summary(record, model), *filter(None, [missing])),
         tiles=tuple(_tiles(record)),
         sections=sections,
@@ -106,7 +105,7 @@ def _sections(
 def _summary(record: RunRecord, model: Model) -> Iterator[str]:
     photos = f"{record.photos.training:,} photos in {record.photos.name}"
     yield (
-        f"{titled(record.network)} was trained on {photos} to predict "
+        f"{network_title(record.network)} was trained on {photos} to predict "
         f"{len(record.classes)} {model.task.noun}: {listing(record.classes)}."
     )
     yield _quality(record)
@@ -126,7 +125,7 @@ def _quality(record: RunRecord) -> str:
     text = f"On {held:,} photos that it was not trained on, its {value}"
     if task_named(record.task).metric_is_share:
         points = 100 * chance(best.value, held)
-        text += f" (another {held:,} photos could give {points:.1f} points more or less)"
+        text += f" (95 % interval: ±{points:.1f} points)"
     text += ". They also chose the best step, which flatters it." if record.steps else "."
     if record.steps:
         text += f" {gain(record.start, best)}" if record.start else " The start was not measured."
@@ -230,8 +229,8 @@ def _estimate(
 def _configuration(record: RunRecord, folder: Path) -> Section:
     options = {k: v for k, v in record.settings.items() if v is not None and k != "budget"}
     facts = [
-        ("network", configured(record.network, "classes")),
-        ("method", configured(record.method)),
+        ("network", with_options(record.network)),
+        ("method", with_options(record.method)),
         ("images", f"{record.size} x {record.size} pixels, batch {record.batch}"),
         ("frozen part", f"{record.frozen_bits} bits"),
         *((name.replace("_", " "), setting(value)) for name, value in options.items()),

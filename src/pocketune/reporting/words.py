@@ -14,7 +14,6 @@ from pocketune.errors import PocketuneError
 from pocketune.files import shown
 from pocketune.kit.bundled import list_kits
 from pocketune.kit.kit import Kit
-from pocketune.kit.manifest import terms_of
 from pocketune.options import flag
 
 if TYPE_CHECKING:
@@ -43,33 +42,6 @@ def duration(seconds: float) -> str:
     if minutes:
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     return f"{rest} s"
-
-
-def configured(values: dict[str, Any], *leave_out: str) -> str:
-    """A network or method with its options.
-
-    >>> configured({"name": "blocks", "blocks": 3})
-    'blocks (blocks 3)'
-    >>> configured({"name": "sum", "methods": [{"name": "full"}, {"name": "fewbit", "bits": 4}]})
-    'full + fewbit (bits 4)'
-    """
-    if len(terms := terms_of(values)) > 1:
-        return " + ".join(configured(term) for term in terms)
-    options = {k: v for k, v in values.items() if k not in ("name", *leave_out) and v is not None}
-    listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in options.items())
-    name = str(values.get("name", "a network"))
-    return f"{name} ({listed})" if listed else name
-
-
-def titled(network: dict[str, Any]) -> str:
-    """The name of a network, with its width if that is not 1, and group norm if it has that.
-
-    >>> titled({"name": "mobilenet_v2", "width": 0.35, "classes": 10, "padding": "symmetric"})
-    'mobilenet_v2 0.35'
-    """
-    name, width = str(network.get("name", "a network")), network.get("width", 1.0)
-    norm = " with group norm" if network.get("norm") == "group" else ""
-    return f"{name}{norm}" if width == 1 else f"{name} {width}{norm}"
 
 
 def listing(names: Sequence[str]) -> str:

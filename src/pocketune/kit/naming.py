@@ -1,0 +1,51 @@
+"""Networks and methods in words, from the fields that manifests and records have of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pocketune.errors import counted
+from pocketune.kit.manifest import terms_of
+
+_NOT_LISTED = {"name", "classes", "hidden", "branches"}
+
+
+def network_title(network: Mapping[str, Any]) -> str:
+    """The name of a network, with what tells it from others of its architecture.
+
+    >>> network_title({"name": "mobilenet_v2", "width": 0.35, "classes": 10, "norm": "group"})
+    'mobilenet_v2 0.35, group norm'
+    >>> network_title({"name": "deeplabv3", "backbone": "resnet18", "output_stride": 16})
+    'deeplabv3 of resnet18, stride 16'
+    """
+    name = str(network.get("name", "a network"))
+    if backbone := network.get("backbone"):
+        stride = f", stride {network['output_stride']}" if network.get("output_stride") else ""
+        return f"{name} of {network_title({**network, 'name': backbone, 'backbone': None})}{stride}"
+    width = "" if network.get("width") in (None, 1) else f" {network['width']:g}"
+    first = f", first {network['first_blocks']} blocks" if network.get("first_blocks") else ""
+    norm = ", group norm" if network.get("norm") == "group" else ""
+    pruned = ", pruned" if network.get("hidden") else ""
+    return f"{name}{width}{first}{norm}{pruned}"
+
+
+def with_options(values: Mapping[str, Any]) -> str:
+    """A network or method with its options.
+
+    >>> with_options({"name": "blocks", "blocks": 3})
+    'blocks (blocks 3)'
+    >>> with_options({"name": "sum", "methods": [{"name": "full"}, {"name": "fewbit", "bits": 4}]})
+    'full + fewbit (bits 4)'
+    """
+    if len(terms := terms_of(values)) > 1:
+        return " + ".join(map(with_options, terms))
+    options = [
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in values.items()
+        if name not in _NOT_LISTED and value is not None
+    ]
+    if values.get("hidden"):
+        options.append(f"pruned in {counted(len(values['hidden']), 'block')}")
+    name = str(values.get("name", "a network"))
+    return f"{name} ({', '.join(options)})" if options else name

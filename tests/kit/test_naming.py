@@ -1,0 +1,36 @@
+"""Networks and methods in words."""
+
+import pytest
+
+from pocketune.kit.naming import network_title, with_options
+
+
+@pytest.mark.parametrize(
+    ("network", "title"),
+    [
+        ({"name": "resnet18", "width": 1.0}, "resnet18"),
+        ({"name": "mobilenet_v2", "width": 0.35, "hidden": {"a": 1}}, "mobilenet_v2 0.35, pruned"),
+        ({"name": "resnet18", "first_blocks": 5}, "resnet18, first 5 blocks"),
+        (
+            {"name": "deeplabv3", "backbone": "mobilenet_v2", "width": 0.5, "output_stride": 16},
+            "deeplabv3 of mobilenet_v2 0.5, stride 16",
+        ),
+        ({}, "a network"),
+    ],
+)
+def test_titles_tell_networks_apart(network, title):
+    assert network_title(network) == title
+
+
+def test_options_that_are_not_set_are_left_out():
+    assert with_options({"name": "x", "bits": None, "top_k": 2}) == "x (top k 2)"
+
+
+def test_a_sum_is_described_by_its_methods():
+    terms = [{"name": "blocks", "blocks": 2}, {"name": "signed"}]
+    assert with_options({"name": "sum", "methods": terms}) == "blocks (blocks 2) + signed"
+
+
+def test_pruned_blocks_are_counted():
+    network = {"name": "x", "classes": 3, "hidden": {"a": 4}, "branches": {"a": {}}}
+    assert with_options(network) == "x (pruned in 1 block)"
