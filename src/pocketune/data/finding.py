@@ -184,10 +184,11 @@ def labeled_files(path: str | Path) -> tuple[Source, list[str], frozenset[str]]:
     return source, names, masks
 
 
-def open_images(paths: Iterable[str | Path]) -> list[str]:
+def open_images(paths: Iterable[str | Path], *, once: bool = True) -> list[str]:
     """Paths of the images to predict: the files themselves, and all files in folders and .zips.
 
-    Files are not opened. A file that is not an image is found when it is decoded.
+    Files are not opened. A file that is not an image is found when it is decoded. Images that
+    several paths name are there as often, unless `once`.
 
     Raises:
         PocketuneError: A path does not exist, or there are no files.
@@ -201,7 +202,7 @@ def open_images(paths: Iterable[str | Path]) -> list[str]:
             found.append(str(path))
     if not found:
         raise PocketuneError("there are no images to predict; name image files or their folder")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found)) if once else found
 
 
 def _source(path: Path) -> Source:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -147,7 +146,7 @@ def predict(
     if unknown:
         models = [replace(each, known=known_of(each.model)) for each in models]
     paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    images = unlabeled(_named(list(map(Path, paths)), once=out is not None))
+    images = unlabeled(open_images(map(Path, paths), once=out is not None))
     manifest, task = model.manifest, model.task
     skipped: tuple[Skipped, ...] = ()
     if limit is not None or max_pixels is not None:
@@ -167,18 +166,6 @@ def predict(
         found = _written(found, images, pictures)
     found = usually_computed(_followed(found, skipped))
     return found if limit is None else _checked(found, limit)
-
-
-def _named(paths: list[Path], *, once: bool) -> list[str]:
-    """The images of all paths, those that several paths name as often, unless `once`."""
-    images = open_images(paths)
-    if once or len(paths) == 1:
-        return images
-    every: list[str] = []
-    for path in paths:
-        with suppress(PocketuneError):  # an empty folder among others
-            every += open_images([path])
-    return every
 
 
 @dataclass(frozen=True)
