@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pocketune
 from pocketune.arithmetic import usual_arithmetic
-from pocketune.data import Splits, load_splits
+from pocketune.data import Splits
 from pocketune.device.machine import Machine
 from pocketune.device.train.folder import first_run, plan_folder
-from pocketune.device.train.photos import mask_options
+from pocketune.device.train.photos import load_photos
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError, author_half
 from pocketune.options import takes_options, with_options
@@ -95,11 +95,11 @@ def plan(
     began = monotonic()
     chosen = with_options(settings or TrainSettings(), options)
     limits = make_limits(chosen.budget, time)
-    splits = _load(Path(photos), chosen)
+    splits = load_photos(Path(photos), chosen)
     if not len(splits.val) and chosen.val_fraction != 0:
         # A run of so few photos validates on none of them; candidates are compared on some.
         chosen = replace(chosen, val_fraction=COMPARED)
-        splits = _load(Path(photos), chosen)
+        splits = load_photos(Path(photos), chosen)
     asked = _asked(Path(photos), splits, chosen, limits)
     folder = Path(out or plan_folder(first_run(photos)))
     with own_folder(folder, PLAN):
@@ -107,7 +107,7 @@ def plan(
         process = journal.plan.process or process_bytes(Path(photos), chosen)
         limits.check_process(process)
         drafts = _drafts(weights_dir, networks, methods, say)
-        decoding = cache(lambda size: _load(Path(photos), chosen, size).decoding)
+        decoding = cache(lambda size: load_photos(Path(photos), chosen, size=size).decoding)
         context = PlanContext(Path(photos), splits.train, chosen, process, folder, decoding)
         own = KitSource(context, asked, kits=_path(kits), bundled=drafts is None)
         sources: list[Source] = [own]
@@ -123,18 +123,6 @@ def plan(
 
 def _path(given: StrPath | None) -> Path | None:
     return None if given is None else Path(given)
-
-
-def _load(photos: Path, settings: TrainSettings, size: int | None = None) -> Splits:
-    """The photos, as a run with these settings reads them."""
-    return load_splits(
-        photos,
-        val_fraction=settings.val_fraction,
-        seed=settings.seed,
-        masks=mask_options(settings),
-        size=size,
-        max_pixels=settings.pixels_limit,
-    )
 
 
 def _asked(photos: Path, splits: Splits, settings: TrainSettings, limits: Limits) -> Asked:

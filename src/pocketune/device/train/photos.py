@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,10 +78,18 @@ class Photos:
             PocketuneError: The photos cannot be used.
         """
         path = Path(path)
-        splits = _load(path, settings, kit, classes, after_mask)
+        load = partial(
+            load_photos,
+            path,
+            settings,
+            task=kit.manifest.task,
+            size=kit.manifest.size,
+            after_mask=after_mask,
+        )
+        splits = load(classes=classes)
         known = kit.manifest.classes
         if splits.classes != known and set(splits.classes) == set(known):
-            splits = _load(path, settings, kit, known, after_mask)
+            splits = load(classes=known)
         if most is not None:
             fewer = splits.train.thinned(most), splits.val.thinned(most)
             splits = replace(splits, train=fewer[0], val=fewer[1])
@@ -158,6 +167,29 @@ class Photos:
         return self.splits.fingerprint()
 
 
+def load_photos(
+    path: Path,
+    settings: TrainSettings,
+    *,
+    task: Task | None = None,
+    classes: tuple[str, ...] | None = None,
+    size: int | None = None,
+    after_mask: AfterMask = lambda _done, _all: None,
+) -> Splits:
+    """The photos as a run with these settings reads and divides them; see `load_splits`."""
+    return load_splits(
+        path,
+        val_fraction=settings.val_fraction,
+        seed=settings.seed,
+        classes=classes,
+        task=task,
+        masks=mask_options(settings),
+        after_mask=after_mask,
+        size=size,
+        max_pixels=settings.pixels_limit,
+    )
+
+
 def head_alone(splits: Splits, settings: TrainSettings, manifest: Manifest) -> bool:
     """Whether a run makes no steps and its classifier, computed from all photos, is the result.
 
@@ -185,23 +217,3 @@ def is_linear(manifest: Manifest) -> bool:
 def mask_options(settings: TrainSettings) -> MaskOptions:
     """How a run with these settings reads masks."""
     return MaskOptions(ignore=settings.ignore, class_names=settings.class_names)
-
-
-def _load(
-    path: Path,
-    settings: TrainSettings,
-    kit: Kit,
-    classes: tuple[str, ...] | None,
-    after_mask: AfterMask,
-) -> Splits:
-    return load_splits(
-        path,
-        val_fraction=settings.val_fraction,
-        seed=settings.seed,
-        classes=classes,
-        task=kit.manifest.task,
-        masks=mask_options(settings),
-        after_mask=after_mask,
-        size=kit.manifest.size,
-        max_pixels=settings.pixels_limit,
-    )

@@ -24,7 +24,7 @@ from pocketune.device.memory.budget import check_peak, check_prediction, limited
 from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.masks import masks_of
-from pocketune.device.train.photos import mask_options
+from pocketune.device.train.photos import load_photos
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.resuming import photos_path
 from pocketune.device.train.settings import TrainSettings
@@ -263,7 +263,7 @@ def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
         return _divided_photos(model, Path(moved))
     checkpoint = _checkpoint(model)
     settings, place = checkpoint.settings, photos_path(checkpoint, moved)
-    splits = _load(place, model, settings, settings.val_fraction)
+    splits = _load(place, model, settings)
     if splits.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(
             f"the photos in {place} have changed since the run in {model.kit.path} started, so its "
@@ -276,7 +276,8 @@ def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
 def _divided_photos(model: Model, place: Path) -> Splits:
     """Photos whose own division has as many in each part as the record of the run."""
     record = RunRecord.read(model.kit.path)
-    splits = _load(place, model, TrainSettings.from_dict(record.settings), val_fraction=0.0)
+    settings = replace(TrainSettings.from_dict(record.settings), val_fraction=0.0)
+    splits = _load(place, model, settings)
     given = len(splits.train), len(splits.val)
     own = record.photos.training, record.photos.validation
     if given != own:
@@ -288,14 +289,6 @@ def _divided_photos(model: Model, place: Path) -> Splits:
     return splits
 
 
-def _load(place: Path, model: Model, settings: TrainSettings, val_fraction: float | None) -> Splits:
-    return load_splits(
-        place,
-        val_fraction=val_fraction,
-        seed=settings.seed,
-        classes=model.classes,
-        task=model.task,
-        masks=mask_options(settings),
-        size=model.manifest.size,
-        max_pixels=settings.pixels_limit,
-    )
+def _load(place: Path, model: Model, settings: TrainSettings) -> Splits:
+    size = model.manifest.size
+    return load_photos(place, settings, task=model.task, classes=model.classes, size=size)
