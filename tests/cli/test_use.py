@@ -176,10 +176,15 @@ def test_photos_of_a_run_that_have_changed_are_told(process, photos, kit, tmp_pa
     shutil.copy(own / "red" / "0.png", own / "red" / "more.png")
     done = process("evaluate", tmp_path / "run", own)
     assert done.stderr == (
-        f"note: {own} has changed since the run was trained on photos in it; those are evaluated "
-        "too, so that the figures are too good\n"
+        f"note: {own} has changed since the run was trained on 24 photos in it; the other 7 are "
+        "evaluated\n"
     )
-    assert "of 31 photos" in done.stdout
+    assert "of 7 photos" in done.stdout
+    kept = shutil.copytree(own, tmp_path / "kept")
+    shutil.rmtree(own)
+    shutil.copytree(photos, own)  # as they were
+    assert "of 6 photos" in process("evaluate", tmp_path / "run").stdout
+    assert "of 31 photos" in process("evaluate", tmp_path / "run", kept).stdout  # of anybody
 
 
 def test_a_kit_that_is_not_trained_is_not_evaluated(run, photos):

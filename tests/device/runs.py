@@ -82,6 +82,7 @@ def write_last(
         settings=settings,
         photos=str(photos),
         identity=RunIdentity(kit.identity, fingerprint, classes),
+        trained=np.zeros(0, np.uint32),
     )
     checkpoint.save(folder / LAST)
 

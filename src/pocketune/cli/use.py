@@ -108,7 +108,7 @@ class EvaluateOptions:
 
     photos: str | Path | None = argument(
         "Labeled photos, as for train. If they have a train/val split, the validation part is "
-        "used; of the run's own photos, those that it held back.",
+        "used; of the run's own photos, those that it held back or that were added.",
         default=None,
         metavar="PHOTOS",
         unset="the run's own validation photos",

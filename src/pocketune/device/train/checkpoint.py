@@ -6,6 +6,8 @@ import time
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pocketune.device.train.folder import Run, RunIdentity
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from pocketune.arrays import State
     from pocketune.device.engine.base import Engine
     from pocketune.device.train.optimizer import Optimizer
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from pocketune.kit.packed import Source
 
 _GROUPS = ("parameters", "statistics", "optimizer")
+_TRAINED = "trained"
 
 
 @dataclass
@@ -120,6 +125,7 @@ class Checkpoint:
         settings: The settings of the run.
         photos: Absolute path of the run's photos.
         identity: The kit, photos and classes that the checkpoint belongs to.
+        trained: Checksums (n,) of the names of the training photos, uint32.
         shortened: Whether a limit of time left room for fewer steps than the run was asked for.
     """
 
@@ -130,6 +136,7 @@ class Checkpoint:
     settings: TrainSettings
     photos: str
     identity: RunIdentity
+    trained: NDArray[np.uint32]
     shortened: bool = False
 
     def save(self, path: Path) -> None:
@@ -143,6 +150,7 @@ class Checkpoint:
             for group in _GROUPS
             for name, array in getattr(self, group).items()
         }
+        tensors[_TRAINED] = self.trained.view(np.uint8)
         metadata = {
             "counters": asdict(self.counters),
             "settings": self.settings.to_dict(),
@@ -164,6 +172,7 @@ class Checkpoint:
         _require_same_fields(metadata, path)
         groups: dict[str, State] = {group: {} for group in _GROUPS}
         try:
+            trained = tensors.pop(_TRAINED)
             for key, array in tensors.items():
                 group, _, name = key.partition("/")
                 groups[group][name] = array
@@ -176,9 +185,10 @@ class Checkpoint:
                 identity=RunIdentity(
                     identity["kit"], identity["photos"], tuple(identity["classes"])
                 ),
+                trained=trained.view("<u4"),
                 shortened=metadata.get("shortened", False),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise PocketuneError(f"{path} is not a complete checkpoint ({error})") from error
 
     def require_fits(self, kit: Kit, path: Source) -> None:
@@ -296,6 +306,7 @@ class Saver:
             settings=self._run.settings,
             photos=str(self._run.photos.path),
             identity=self._run.identity,
+            trained=self._run.photos.splits.train.name_digests(),
             shortened=self._run.shortened,
         ).save(self._run.folder / LAST)
         self._saved_at = time.monotonic()

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from pocketune.arithmetic import usual_arithmetic
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.data import (
@@ -60,8 +62,8 @@ def evaluate(
         photos: A folder of class folders, a CSV of file and label or of file and attributes,
             folders or a CSV of images and masks, or a .zip of these. If the photos are divided,
             only the validation part is used, or `test` where there is no other; of the run's own
-            photos, wherever they are now, those that it held back. None stands for the run's own
-            validation photos, where they were in its training.
+            photos, wherever they are now, those that it held back, and those that were added. None
+            stands for the run's own validation photos, where they were in its training.
         test: Use only the photos of the part `test`, which no run has seen.
         window: For masks, whether a photo is seen as a whole or through windows that slide over it.
         overlap: Share of a window that the next one repeats.
@@ -106,7 +108,7 @@ def evaluate(
         if model.task.dense:
             masks = masks_of(model.kit, masks)
         splits = _all(photos, model, test, masks, most)
-        splits = splits if test else _without_training_photos(model, splits)
+        splits = splits if test else _without_training_photos(model, splits, Path(photos))
     dataset, skipped = splits.val, splits.skipped
     batches = dataset if window == "whole" else None
     check_prediction(model, limit, before, splits.decoding, batches)
@@ -181,8 +183,11 @@ def _all(
     )
 
 
-def _without_training_photos(model: Model, splits: Splits) -> Splits:
-    """Of the run's own photos, wherever they are now, those that it held back; of others, all."""
+def _without_training_photos(model: Model, splits: Splits, place: Path) -> Splits:
+    """Of the run's own photos, wherever they are now, those that it held back; of others, all.
+
+    Where the run's photos were, others may have been added: of these, too, all.
+    """
     last = model.kit.find(LAST)
     if last is None:
         if model.kit.is_run and not len(splits.train):  # else the photos are divided
@@ -197,14 +202,8 @@ def _without_training_photos(model: Model, splits: Splits) -> Splits:
     train, val = stratify(dataset.groups, val_fraction=settings.val_fraction, seed=settings.seed)
     own = replace(splits, train=dataset.subset(train), val=dataset.subset(val))
     if own.fingerprint() != checkpoint.identity.photos:
-        is_same_place = Path(dataset.root).resolve() == Path(checkpoint.photos).resolve()
-        if is_same_place and not len(splits.train):
-            _log.info(
-                "%s has changed since the run was trained on photos in it; those are evaluated "
-                "too, so that the figures are too good",
-                dataset.root,
-            )
-        return splits
+        is_same_place = place.resolve() == Path(checkpoint.photos).resolve()
+        return _new_ones(splits, checkpoint, place) if is_same_place else splits
     trained = f"the run was trained on {len(train)} of these {len(dataset)} photos"
     if not len(val):
         _log.info("%s, so that the figures are too good", trained)
@@ -212,6 +211,20 @@ def _without_training_photos(model: Model, splits: Splits) -> Splits:
     _log.info("%s; the %d that it held back are evaluated", trained, len(val))
     _note_choice(model)
     return own
+
+
+def _new_ones(splits: Splits, checkpoint: Checkpoint, place: Path) -> Splits:
+    """Those of changed photos whose names are not of the training photos."""
+    dataset = splits.val
+    is_new = ~np.isin(dataset.name_digests(), checkpoint.trained)
+    if is_new.all():
+        return splits
+    changed = f"{place} has changed since the run was trained on {(~is_new).sum()} photos in it"
+    if not is_new.any():
+        _log.info("%s, and has no others, so that the figures are too good", changed)
+        return splits
+    _log.info("%s; the other %d are evaluated", changed, is_new.sum())
+    return replace(splits, val=dataset.subset(np.flatnonzero(is_new)))
 
 
 def _checkpoint(model: Model) -> Checkpoint:
