@@ -229,7 +229,7 @@ def write_truncated(path: Path) -> None:
         ("notes.txt", lambda path: path.write_text("hello"), "not an image in a known format"),
         ("empty.jpg", lambda path: path.touch(), "the file is empty"),
         ("huge.png", write_huge, "make it smaller"),
-        ("cut.png", write_truncated, "truncated"),
+        ("cut.png", write_truncated, "cut off"),
     ],
 )
 def test_a_bad_file_among_good_ones_is_listed(

@@ -160,7 +160,7 @@ class TestDamagedImages:
             "cats/03.png",
             "dogs/05.png",
         ]
-        assert all("truncated" in skipped.reason for skipped in loader.skipped)
+        assert all("is cut off" in skipped.reason for skipped in loader.skipped)
 
     def test_later_epochs_do_not_depend_on_earlier_ones(self, damaged):
         loader = Loader(damaged, size=8, batch=4, train=True)

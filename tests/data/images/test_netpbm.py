@@ -71,11 +71,11 @@ def test_digits_without_spaces() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (text(b"P3", 255)[:-9], "truncated"),
-        (text(b"P1", 1)[:-9], "truncated"),
+        (text(b"P3", 255)[:-9], "cut off"),
+        (text(b"P1", 1)[:-9], "cut off"),
         (text(b"P2", 255).replace(b"255\n", b"9\n", 1), "larger than the largest"),
         (text(b"P1", 1).replace(b" 1", b" 3"), "larger than the largest"),
-        (text(b"P2", 255).replace(b" 1", b" x"), "truncated"),
+        (text(b"P2", 255).replace(b" 1", b" x"), "cut off"),
         (b"P2 5 7 255\n" + b"4294967297 " * 35, "larger than the largest"),
         (b"P2 5 7 255\n" + b"1" * 100_000, "too many digits"),
     ],

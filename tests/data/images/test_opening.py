@@ -68,6 +68,7 @@ class TestRefusals:
         [
             (b"", "empty"),
             (b"these are words", "not an image"),
+            (b"\xff\xd8\xff\xe0 nope", "the file is cut off"),
             (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n", "not an image"),
         ],
     )

@@ -179,6 +179,8 @@ def _reason(error: Exception) -> str:
         return f"more than {limit} million pixels; make it smaller"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if "truncated" in str(error).lower():
+        return "the file is cut off; copy it again"
     if str(error).startswith("decoder error"):  # an error number of libtiff
         return "the file is damaged"
     return str(error) or type(error).__name__
