@@ -99,6 +99,31 @@ def test_lda(drawn: tuple[np.ndarray, np.ndarray, int]) -> None:
         compare(left_out[index], np.concatenate(expected))
 
 
+@given(classes())
+@settings(max_examples=20, deadline=None)
+def test_a_class_without_photos_changes_nothing_and_is_not_predicted(
+    drawn: tuple[np.ndarray, np.ndarray, int],
+) -> None:
+    rows, labels, count = drawn
+    more = labels + (labels > 0)  # class 1 is empty
+    present = np.delete(np.arange(count + 1), 1)
+    for make in (Means, lambda *given: LDA(*given, STRENGTHS)):
+        alone, with_empty = (
+            make(blocks, add_up(blocks, Classification(numbered(classes))))
+            for blocks, classes in (
+                (brute.blocks(rows, labels), count),
+                (brute.blocks(rows, more), count + 1),
+            )
+        )
+        for index in range(len(alone.strengths)):
+            expected = outputs(alone.layer(index), rows.astype(np.float64))
+            found = outputs(with_empty.layer(index), rows.astype(np.float64))
+            compare(found[:, present], expected)
+            assert (found.argmax(axis=1) != 1).all()
+            weight, _ = with_empty.layer(index)
+            np.testing.assert_allclose(weight[1], 0, atol=1e-9 * np.abs(weight).max())
+
+
 @given(classes(), st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_ridge(drawn: tuple[np.ndarray, np.ndarray, int], exclusive: bool) -> None:

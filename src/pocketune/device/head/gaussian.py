@@ -46,9 +46,9 @@ class Means:
         if squares:
             self._precision = free * sums.size / squares
         else:  # half the squared distance of two means is their variance, on average
-            variance = float(lengths.sum()) / max(len(lengths) - 1, 1)
+            variance = float(lengths.sum()) / max(np.count_nonzero(sums.counts) - 1, 1)
             self._precision = UNSCATTERED / variance if variance else 1.0
-        self._lengths: Exact = self._precision * lengths
+        self._lengths: Exact = _far(self._precision * lengths, sums)
 
     def left_out(self, rows: FloatArray, labels: Labels) -> Iterator[Exact]:
         """The outputs (N, C) for photos by the means without each of them."""
@@ -137,8 +137,15 @@ class LDA:
     def _lengths(self, ridge: float) -> Exact:
         """M P m (C,) of the means m, with P the inverse covariance."""
         inside = np.square(self._rotated) @ self._share(ridge)
-        lengths: Exact = (self._free / ridge) * (self._squares - inside)
-        return lengths
+        return _far((self._free / ridge) * (self._squares - inside), self._sums)
+
+
+def _far(squares: Exact, sums: Sums) -> Exact:
+    """Lengths m P m (C,) of the means; for classes without photos, twice the largest of them.
+
+    Their mean is in the middle of all, so that nothing else would keep them from being predicted.
+    """
+    return np.where(sums.counts > 0, squares, 2 * squares.max(initial=0.0))
 
 
 def within(blocks: Blocks, sums: Sums) -> Iterator[Exact]:

@@ -27,7 +27,7 @@ class Sums:
     Attributes:
         task: What is learned.
         counts: Photos (G,) of each group: of each class, or all in one group.
-        means: Mean embedding (G, D) of each group; 0 for a group without photos.
+        means: Mean embedding (G, D) of each group; of one without photos, the mean of the others.
         targets: Mean target (K,) of the groups that have photos, each group counted alike.
     """
 
@@ -54,7 +54,7 @@ class Sums:
     @property
     def mean(self) -> Exact:
         """The mean (D,) of the groups' means; each group counts alike."""
-        mean: Exact = self.means.sum(axis=0) / max(1, np.count_nonzero(self.counts))
+        mean: Exact = self.means.mean(axis=0)
         return mean
 
     @property
@@ -86,6 +86,8 @@ def add_up(blocks: Blocks, task: Task) -> Sums:
             embeddings[group] += rows[groups == group].sum(axis=0, dtype=np.float64)
         seen.append(labels)
     embeddings /= np.maximum(counts, 1)[:, None]
+    if not counts.all():
+        embeddings[counts == 0] = embeddings.sum(axis=0) / max(1, np.count_nonzero(counts))
     sums = Sums(task, counts, embeddings, np.zeros(outputs))
     for labels in seen:  # not by group, which would take a value for each pair of classes
         targets = task.targets(labels)

@@ -24,10 +24,13 @@ export class Means implements Form {
     let squares = 0;
     for (const values of within(of, sums)) squares += dot(values, values);
     const lengths = lengthsOf(this.means);
-    const variance = lengths.reduce((sum, each) => sum + each, 0) / Math.max(lengths.length - 1, 1);
+    const variance = total(lengths) / Math.max(sums.present - 1, 1);
     const unscattered = variance ? UNSCATTERED / variance : 1;
     this.precision = squares ? (free(sums) * of.size) / squares : unscattered;
-    this.lengths = lengths.map((length) => this.precision * length);
+    this.lengths = far(
+      lengths.map((length) => this.precision * length),
+      sums,
+    );
   }
 
   leftOut(values: Float32Array, given: Label): Float64Array[] {
@@ -117,11 +120,21 @@ export class LDA implements Form {
   /** M P m of the means m, with P the inverse covariance. */
   private lengths(ridge: number): Float64Array {
     const share = this.share(ridge);
-    return this.squares.map((square, c) => {
+    const lengths = this.squares.map((square, c) => {
       const values = row(this.rotated, c);
       return (this.free / ridge) * (square - dot(product(values, values), share));
     });
+    return far(lengths, this.sums);
   }
+}
+
+/**
+ * m P m of the means, and twice the largest of these for classes without photos, whose mean is in
+ * the middle of all, so that nothing else would keep them from being predicted.
+ */
+function far(squares: Float64Array, sums: Sums): Float64Array {
+  const largest = squares.reduce((most, each) => Math.max(most, each), 0);
+  return squares.map((square, c) => (sums.counts[c] ? square : 2 * largest));
 }
 
 /** Embeddings less the mean of their classes. */

@@ -16,7 +16,7 @@ export interface Sums {
   task: Task;
   /** Photos of each group. */
   counts: number[];
-  /** Mean embedding of each group; 0 for a group without photos. */
+  /** Mean embedding of each group; of one without photos, the mean of the others. */
   means: Matrix;
   /** Mean of the groups' means, each group counting alike. */
   mean: Float64Array;
@@ -54,6 +54,9 @@ export function addUp(of: Embeddings): Sums {
     add(mean, values, 1);
   });
   for (let j = 0; j < size; j++) mean[j]! /= present;
+  counts.forEach((count, group) => {
+    if (!count) row(means, group).set(mean);
+  });
   return { task, counts, means, mean, targets, weights, images: labels.length, present };
 }
 
