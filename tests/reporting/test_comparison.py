@@ -54,9 +54,30 @@ def test_each_set_names_its_best_and_its_smallest(folder):
     page = comparison_page(folder)
     said = " ".join(page.summary)
     assert f"On {NASTY}, small, blocks is best: accuracy 82.0% ± 2.8 on the test photos" in said
+    assert "with 75 MB of memory; by these runs, large, blocks may be as good. " in said
     assert "small, last takes least, 62 MB, and reaches 71.0% ± 1.4" in said
     assert "On other, small, last is best: accuracy 50.0%" in said and "the least of all" in said
     assert "2 runs failed" in said
+
+
+@pytest.mark.parametrize(
+    ("scores", "equal"),
+    [
+        (((0.90, 0.92), (0.89, 0.91)), True),
+        (((0.90, 0.91), (0.80, 0.81)), False),
+        (((0.90,), (0.85,)), True),  # of 100 photos
+        (((0.90,), (0.60,)), False),
+    ],
+)
+def test_what_may_be_chance_is_no_lead(tmp_path, scores, equal):
+    cells = [
+        cell("small", method, seed, score, 60_000_000)
+        for method, own in zip(("blocks", "last"), scores, strict=True)
+        for seed, score in enumerate(own)
+    ]
+    Comparison(tuple(cells)).write(tmp_path)
+    said = " ".join(comparison_page(tmp_path).summary)
+    assert ("small, last may be as good" in said) == equal
 
 
 def test_rows_come_best_first_and_failures_have_their_reasons(folder):

@@ -22,6 +22,7 @@ class Row:
         model: Name of the network or kit.
         method: Name of the method.
         part: The photos that the scores are of.
+        images: Number of these photos.
         metric: Name of the metric.
         style: Format specification of the metric.
         scores: The scores of the finished runs, by seed.
@@ -33,6 +34,7 @@ class Row:
     model: str
     method: str
     part: Part
+    images: int
     metric: str
     style: str
     scores: tuple[float, ...]
@@ -48,6 +50,7 @@ class Row:
             model=first.model,
             method=first.method,
             part=first.part,
+            images=first.images,
             metric=first.metric,
             style=first.style,
             scores=tuple(cell.score for cell in cells if cell.score is not None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pocketune
@@ -103,6 +104,8 @@ def _best(photos: str, rows: list[Row]) -> str:
         f"On {photos}, {_name(first)} is best: {first.metric} {_score(first)} on the {first.part} "
         f"photos, with {format_size(first.peak_memory)} of memory"
     )
+    if equals := [_name(row) for row in rows[1:] if _may_be_chance(first, row)]:
+        text += f"; by these runs, {listing(equals)} may be as good"
     least = min((row for row in rows if row.peak_memory), key=lambda row: row.peak_memory or 0)
     if least is first or least.peak_memory is None:
         return f"{text}, the least of all."
@@ -110,6 +113,22 @@ def _best(photos: str, rows: list[Row]) -> str:
         f"{text}. {_name(least)} takes least, {format_size(least.peak_memory)}, and reaches "
         f"{_score(least)}."
     )
+
+
+def _may_be_chance(one: Row, other: Row) -> bool:
+    """Whether the difference of the means is within two standard errors.
+
+    The error is that of the runs, or of the photos where there are single runs.
+    """
+    if one.mean is None or other.mean is None:
+        return False
+    if one.spread is not None and other.spread is not None:
+        variance = sum(row.spread**2 / len(row.scores) for row in (one, other) if row.spread)
+    elif task_named(one.records[0].task).metric_is_share:
+        variance = sum(mean * (1 - mean) / one.images for mean in (one.mean, other.mean))
+    else:
+        return False
+    return abs(one.mean - other.mean) <= 2 * math.sqrt(variance)
 
 
 def _tiles(found: Comparison, records: list[RunRecord]) -> Iterator[Tile]:
