@@ -10,7 +10,7 @@ from pocketune.compiler import compile
 from pocketune.errors import PocketuneError
 from pocketune.layers import GroupNorm
 from pocketune.layers.group_norm import group_size, make_contiguous
-from pocketune.methods import BiasAndLast, FullFineTune, adapt
+from pocketune.methods import BiasAndLast, FullFineTune, Method, NormAndLast, adapt
 
 from .kept import kept_tensors
 
@@ -41,9 +41,10 @@ class Grouped(nn.Module):
         return scores
 
 
-def test_gradients_of_channels_last_maps_are_those_of_contiguous_ones() -> None:
+@pytest.mark.parametrize("method", [BiasAndLast(), NormAndLast(), FullFineTune()], ids=str)
+def test_gradients_of_channels_last_maps_are_those_of_contiguous_ones(method: Method) -> None:
     """Without the copies the process ends here."""
-    adapted = adapt(Grouped(), BiasAndLast())
+    adapted = adapt(Grouped(), method)
     x = torch.randn(2, 3, 10, 10)
     trained = [p for p in adapted.parameters() if p.requires_grad]
     expected = torch.autograd.grad(adapted(x).square().sum(), trained)
@@ -53,28 +54,25 @@ def test_gradients_of_channels_last_maps_are_those_of_contiguous_ones() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_it_compiles(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", [BiasAndLast(), NormAndLast()], ids=str)
+def test_it_compiles(method: Method, tmp_path: Path) -> None:
     network = Grouped().to(memory_format=torch.channels_last)
-    kit = compile(adapt(network, BiasAndLast()), tmp_path / "kit", batch=2, size=16)
+    kit = compile(adapt(network, method), tmp_path / "kit", batch=2, size=16)
     assert "stem.1.bias" in {spec.name for spec in kit.manifest.parameters}
 
 
-def test_norms_trained_in_full_or_not_at_all_stay_as_they_are() -> None:
+def test_frozen_norms_stay_as_they_are() -> None:
     network = Grouped()
     make_contiguous(network.requires_grad_(False))
-    for module in (*network.modules(), *adapt(network, FullFineTune()).modules()):
+    for module in network.modules():
         assert not module._forward_pre_hooks
 
 
-def _without_bias(norm: nn.GroupNorm) -> nn.GroupNorm:
-    norm.register_parameter("bias", None)
-    return norm
-
-
-def test_norms_without_a_bias_stay_as_they_are() -> None:
-    network = nn.Sequential(_without_bias(nn.GroupNorm(1, 4)), nn.GroupNorm(1, 4, affine=False))
+def test_norms_may_lack_a_bias_or_both() -> None:
+    network = nn.Sequential(nn.GroupNorm(1, 4), nn.GroupNorm(1, 4, affine=False))
+    network[0].register_parameter("bias", None)
     make_contiguous(network)
-    assert not any(module._forward_pre_hooks for module in network)
+    assert [len(module._forward_pre_hooks) for module in network] == [1, 0]
 
 
 @pytest.mark.parametrize(("channels", "size"), [(96, 8), (42, 7), (20, 5), (8, 8), (6, 6), (2, 2)])

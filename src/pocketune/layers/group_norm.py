@@ -68,8 +68,8 @@ class GroupNorm(nn.GroupNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, channels, H, W) -> (N, channels, H, W)."""
-        # PyTorch 2.13 crashes in the backward pass of a channels-last group norm if only its bias
-        # is trained
+        # PyTorch 2.13 crashes in the backward pass of a channels-last group norm whose input needs
+        # no gradient
         x = super().forward(x.contiguous())
         for module in self.children():
             x = module(x)
@@ -77,14 +77,13 @@ class GroupNorm(nn.GroupNorm):
 
 
 def make_contiguous(network: nn.Module) -> None:
-    """Give group norms with only a trained bias a contiguous input, in place.
+    """Give trained group norms a contiguous input where it needs no gradient, in place.
 
-    PyTorch 2.13 crashes in the backward pass of such a norm if its input is channels-last and needs
-    no gradient.
+    PyTorch 2.13 crashes in the backward pass of such a norm if that input is channels-last.
     """
     for module in network.modules():
         other = isinstance(module, nn.GroupNorm) and not isinstance(module, GroupNorm)
-        if other and _is_trained(module, "bias") and not _is_trained(module, "weight"):
+        if other and (_is_trained(module, "bias") or _is_trained(module, "weight")):
             module.register_forward_pre_hook(_contiguous)
 
 
@@ -94,4 +93,6 @@ def _is_trained(norm: nn.Module, name: str) -> bool:
 
 
 def _contiguous(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(x.contiguous() if isinstance(x, Tensor) else x for x in inputs)
+    return tuple(
+        x.contiguous() if isinstance(x, Tensor) and not x.requires_grad else x for x in inputs
+    )

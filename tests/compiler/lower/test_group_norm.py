@@ -36,6 +36,18 @@ def test_group_norm(
     check_function(step, [*inputs, gradient], (), rows, tolerance)
 
 
+def test_the_variance_of_a_large_group_keeps_its_bits() -> None:
+    """The squares are not added one after the other; errors would grow from layer to layer."""
+
+    def step(x: Tensor, g: Tensor) -> list[Tensor]:
+        y = F.group_norm(x, 1)
+        return [y, *torch.autograd.grad(y, [x], g)]
+
+    shape = (2, 8, 100, 100)
+    inputs = [leaf(*shape), leaf(*shape, seed=1, grad=False)]
+    check_function(step, inputs, tolerance=1e-6)
+
+
 @pytest.mark.parametrize("trained", [(), (1,), (0, 2)])
 def test_only_the_gradients_that_are_asked_for(trained: tuple[int, ...]) -> None:
     """A frozen scale, a frozen shift, and a first layer whose input needs none."""

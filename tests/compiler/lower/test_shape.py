@@ -23,6 +23,7 @@ ONE_MAP: dict[str, Callable[[Tensor], Tensor]] = {
     "pad with a value": lambda x: F.pad(x, (1, 1), value=-2.0),
     "crop": lambda x: F.pad(x, (-1, 0, 0, -1)),
     "mean of pixels": lambda x: x.mean((2, 3)),
+    "mean of flat pixels": lambda x: x.flatten(2).mean(-1),
     "mean of channels": lambda x: x.mean(1, keepdim=True),
     "mean of all but channels": lambda x: x.mean((0, 2, 3)),
     "sum of all but channels": lambda x: x.sum((0, 2, 3), keepdim=True),
@@ -38,14 +39,16 @@ ONE_MAP: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @LAYOUTS
+@pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("name", ONE_MAP)
-def test_of_one_map(name: str, rows_max_pixels: int) -> None:
-    """Behind a 1x1 convolution, which may leave the map in rows."""
+def test_of_one_map(name: str, batch: int, rows_max_pixels: int) -> None:
+    """Behind a 1x1 convolution, which may leave the map in rows; and its gradients."""
 
-    def forward(x: Tensor, w: Tensor) -> list[Tensor]:
-        return [ONE_MAP[name](F.conv2d(x, w)) * 1.0]
+    def step(x: Tensor, w: Tensor) -> list[Tensor]:
+        y = ONE_MAP[name](F.conv2d(x, w)) * 1.0
+        return [y, *torch.autograd.grad(y.square().sum(), [x, w])]
 
-    check_function(forward, [leaf(2, 3, 4, 5), leaf(4, 3, 1, 1, seed=1)], (), rows_max_pixels)
+    check_function(step, [leaf(batch, 3, 4, 5), leaf(4, 3, 1, 1, seed=1)], (), rows_max_pixels)
 
 
 def assigned(x: Tensor) -> Tensor:

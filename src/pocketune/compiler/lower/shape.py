@@ -40,8 +40,9 @@ def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
         # (N, C) and (N, C, 1, 1) are the same rows
         rows = context.rows(x) if x.is_map else context.plain(x)
         return Value(shape, rows=rows) if len(shape) == 4 else Value(shape, plain=rows)
-    if x.one_for_all and shape[0] == x.shape[0]:
-        one = context.reshape(context.plain(x.one_for_all), 1, *shape[1:])
+    one_value = x.one_for_all
+    if one_value and one_value.shape[1:] == x.shape[1:] and shape[0] == x.shape[0]:
+        one = context.reshape(context.plain(one_value), 1, *shape[1:])
         return Value(shape, expanded=Value((1, *shape[1:]), plain=one))
     # the leading dimension is the batch or the number of classes, which the kit leaves open
     return Value(shape, plain=context.reshape(context.plain(x), -1, *shape[1:]))
