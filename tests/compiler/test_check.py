@@ -134,11 +134,12 @@ class Drifts(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("nothing", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
             self.seen += 1
-            return x
+            return x * (1 + self.nothing)
         return x * (1 + self.seen)
 
 

@@ -258,6 +258,13 @@ def test_random_layers_other_than_dropout_are_refused(method: Method, tmp_path: 
         compile(network, tmp_path / "kit", **SETTINGS)
 
 
+def test_dropout_before_frozen_operators_without_weights_is_refused(tmp_path: Path) -> None:
+    network = tiny()
+    network.pool = nn.Sequential(nn.Dropout(0.5), nn.Sigmoid(), network.pool)
+    with pytest.raises(PocketuneError, match=r"dropout in a frozen block does, here pool\.0;"):
+        compile(adapt(network, LastLayer()), tmp_path / "kit", batch=BATCH, size=SIZE)
+
+
 def test_dropout_in_a_frozen_block_is_refused(tmp_path: Path) -> None:
     network = adapt(tiny(blocks=3), TopBlocks(blocks=1))
     network.blocks[0].excite = nn.Sequential(nn.Dropout(0.5), network.blocks[0].excite)

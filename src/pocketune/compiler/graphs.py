@@ -1,5 +1,6 @@
 """The three ONNX graphs of a kit, from an adapted network."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, prod
@@ -44,7 +45,6 @@ _OPEN = 11
 
 _DTYPES = {torch.float32: FLOAT, torch.int64: INT64, torch.uint8: UINT8, torch.bool: BOOL}
 aten = torch.ops.aten
-_PRODUCTS = (aten.convolution.default, aten.mm.default, aten.addmm.default, aten.bmm.default)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def build_graphs(
     layer = settings.task.output_layer
     predict = trace_predict(network, batch=_OPEN, size=settings.size, layer=layer)
     step_cut, predict_cut = (features_nodes(traced, settings.size) for traced in (step, predict))
-    if _products(step_cut) != _products(predict_cut):
+    if _computed(step_cut) != _computed(predict_cut):
         names = "".join(f", here {name.removesuffix('.mask')}" for name in _first(drawn, step))
         raise PocketuneError(
             f"the frozen part of {type(network).__name__} computes something else in training than "
@@ -108,9 +108,9 @@ def _embeddings(predict: Traced) -> int | None:
     return None if node is None else tensor_shape(node)[0]
 
 
-def _products(cut: tuple[fx.Node, ...]) -> int:
-    """How many convolutions and matrix products the frozen part has, if it ends with these."""
-    return sum(node.target in _PRODUCTS for node in ancestors(cut))
+def _computed(cut: tuple[fx.Node, ...]) -> Counter[object]:
+    """How often each operator is in the frozen part, if it ends with these."""
+    return Counter(node.target for node in ancestors(cut) if node.op == "call_function")
 
 
 def _first(drawn: Iterable[str], step: Traced) -> list[str]:
