@@ -157,7 +157,7 @@ class TestBadInput:
             trace_modules(network, (3, 4, 4))
 
     def test_lazy_modules(self):
-        with pytest.raises(PocketuneError, match=r"parameter 0\.weight has no shape yet"):
+        with pytest.raises(PocketuneError, match=r"0\.weight has no shape yet"):
             trace_modules(nn.Sequential(nn.LazyConv2d(4, 3)))
 
     def test_decisions_by_value(self):

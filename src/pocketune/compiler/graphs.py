@@ -124,8 +124,10 @@ def _refuse_random_numbers(step: Traced) -> None:
     """Random numbers would be drawn once, while compiling, and be the same in every step."""
     for node in ancestors(node for _, node in step.outputs):
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            place = node.meta.get("module")
+            where = f"module {place!r}: " if place else ""
             raise PocketuneError(
-                f"{node.target} draws random numbers, which a kit's graphs cannot do; use "
+                f"{where}{node.target} draws random numbers, which a kit's graphs cannot do; use "
                 "nn.Dropout, whose mask the device draws"
             )
 

@@ -27,11 +27,14 @@ from pocketune.files import writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, PARAMETERS, PREDICT, STEP
 from pocketune.kit.writer import check_place, write_kit
+from pocketune.networks.about import about
+from pocketune.networks.copies import gradients_on
 from pocketune.tasks import Task
 
 _NO_ROOM = "make room there, or name another place with the environment variable TMPDIR"
 
 
+@gradients_on()
 def compile(
     network: nn.Module,
     out: str | os.PathLike[str],
@@ -97,6 +100,11 @@ def compile(
         frozen_bits=frozen_bits,
         calibrated=calibration is not None,
     )
+    if calibration is not None and (frozen_bits or about(network).frozen_bits) != 8:
+        raise PocketuneError(
+            "calibration is for a frozen part in 8 bits, and this one has 32: give frozen_bits=8, "
+            "or leave it out"
+        )
     network, graphs, manifest = prepared.network, prepared.graphs, prepared.manifest
     with (
         tempfile.TemporaryDirectory(prefix="pocketune-") as scratch,

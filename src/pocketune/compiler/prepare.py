@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 
 import onnx
@@ -23,7 +24,7 @@ from pocketune.compiler.passes.sizes import tensor_bytes
 from pocketune.compiler.quantize.weights import store_as_int8
 from pocketune.compiler.settings import CompileSettings
 from pocketune.errors import PocketuneError, check_positive, warn
-from pocketune.kit.manifest import Manifest, MaskSpec, Quantization
+from pocketune.kit.manifest import MOST_ELEMENTS, Manifest, MaskSpec, Quantization
 from pocketune.layers import IntegerConv2d
 from pocketune.methods.method import check_frozen_bits
 from pocketune.networks import about
@@ -31,6 +32,7 @@ from pocketune.networks.anatomy.output import find_output, only_layer
 from pocketune.networks.checks import require_network, require_values
 from pocketune.networks.copies import copy_network
 from pocketune.surgery import quantize_frozen
+from pocketune.surgery.freeze import batch_norms, freeze_batch_norms
 from pocketune.tasks import Task, default_task
 
 _WORTHWHILE = 0.9
@@ -88,11 +90,14 @@ def prepare(
         PocketuneError: As `compile`.
     """
     check_positive(batch=batch, size=size)
+    if 3 * batch * size * size > MOST_ELEMENTS:
+        raise PocketuneError(
+            f"a batch of {batch:,} images of {size:,} pixels is larger than any memory; give less"
+        )
     network = _copy(network, batch)
     settings = CompileSettings(batch, size, _with_head(task, network, size))
     bits = about(network).frozen_bits if frozen_bits is None else frozen_bits
     check_frozen_bits(bits)
-    calibrated = calibrated and bits == 8
     exact = build_features(network, size) if calibrated and compared else None
     if bits == 8:
         quantize_frozen(network)
@@ -111,6 +116,21 @@ def prepare(
     return Prepared(network, settings, masks, graphs, manifest, calibrated, exact)
 
 
+_TAKEN = (
+    *("images", "features", "labels", "class_weights"),
+    *("loss", "logits", "embeddings", "correct", "pixels"),
+)
+"""Names of what the graphs take and give beside parameters."""
+
+
+def _check_names(network: nn.Module) -> None:
+    for name in dict(chain(network.named_parameters(), network.named_buffers())):
+        if name in _TAKEN:
+            raise PocketuneError(
+                f"the network has a tensor named {name}, as has a kit's graph; give it another name"
+            )
+
+
 def _copy(network: nn.Module, batch: int) -> nn.Module:
     """Check that a step can be compiled for a network; returns a copy on the CPU."""
     require_network(network)
@@ -123,12 +143,24 @@ def _copy(network: nn.Module, batch: int) -> nn.Module:
         )
     require_values(network)
     check_norms(network)
-    if batch == 1 and running_statistics(network):
+    _check_names(network)
+    copied = copy_network(network).cpu()
+    _freeze_lasting_norms(copied)
+    if batch == 1 and running_statistics(copied):
         warn(
             "norms use batch statistics, and the batch holds one image; give a batch of 2 or "
             "more, or let norms use running statistics (mobiletl: batch_statistics=False)"
         )
-    return copy_network(network).cpu()
+    return copied
+
+
+def _freeze_lasting_norms(network: nn.Module) -> None:
+    """Freeze the norms that `train` leaves in evaluation, as some detectors and encoders do."""
+    modes = [(module, module.training) for module in network.modules()]
+    norms = batch_norms(network.train())
+    freeze_batch_norms(network, keep=[name for name, norm in norms.items() if norm.training])
+    for module, training in modes:
+        module.training = training
 
 
 def _with_head(task: Task | None, network: nn.Module, size: int) -> Task:

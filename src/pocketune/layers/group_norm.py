@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
+from pocketune.layers.norm import require_usual
 
 GROUP = 8
 """Channels of a group, if the number of channels allows it (TinyTL, section 4.1)."""
@@ -56,8 +57,10 @@ class GroupNorm(nn.GroupNorm):
         Modules inside `norm` (timm's `BatchNormAct2d` has an activation) run after it.
 
         Raises:
-            PocketuneError: If `norm` has no weight and bias, or its channels cannot be grouped.
+            PocketuneError: If `norm` has no weight and bias, a forward pass of its own, or channels
+                that cannot be grouped.
         """
+        require_usual(norm)
         if not norm.affine:
             raise PocketuneError(f"{norm} has no weight and bias to take over (affine=False)")
         grouped = cls(norm.num_features, norm.eps)

@@ -144,8 +144,9 @@ def computes_integers() -> bool:
     """Whether PyTorch has the operator on this machine, and large sums do not saturate."""
     if not has_integer_convolution():
         return False
-    conv = nn.Conv2d(64, 8, 1, bias=False).requires_grad_(False)
-    conv.weight.fill_(1.0)
+    with torch.device("meta"):  # else its initialization would draw random numbers
+        conv = nn.Conv2d(64, 8, 1, bias=False)
+    conv.weight = nn.Parameter(torch.ones(8, 64, 1, 1), requires_grad=False)
     layer = IntegerConv2d.fuse(
         QuantizedConv2d.from_convolution(conv), None, "none", Uint8(1.0, 0), None
     )

@@ -1,6 +1,7 @@
 """Trained low-rank updates of frozen layers."""
 
 import math
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -30,7 +31,8 @@ class LowRank(nn.Module):
             self.down = nn.Linear(layer.in_features, rank, bias=False)
             self.up = nn.Linear(rank, layer.out_features, bias=False)
         else:
-            self.down = Conv2d(layer.in_channels, rank, 1, stride=layer.stride, bias=False)
+            place: dict[str, Any] = {"stride": layer.stride, "padding": layer.padding}
+            self.down = Conv2d(layer.in_channels, rank, 1, bias=False, **place)
             self.up = Conv2d(rank, layer.out_channels, 1, bias=False)
         nn.init.kaiming_uniform_(self.down.weight, a=math.sqrt(5))
         nn.init.zeros_(self.up.weight)

@@ -1,5 +1,6 @@
 """Batch norm with fixed running statistics."""
 
+import math
 from typing import Any, TypeVar
 
 import torch
@@ -50,7 +51,7 @@ class FrozenBatchNorm2d(nn.Module):
         names and run after it, in their order.
 
         Raises:
-            PocketuneError: If `norm` has no running statistics.
+            PocketuneError: If `norm` has no running statistics, or a forward pass of its own.
         """
         if norm.running_mean is None or norm.running_var is None:
             raise PocketuneError(
@@ -64,6 +65,7 @@ class FrozenBatchNorm2d(nn.Module):
         frozen.running_mean, frozen.running_var = norm.running_mean, norm.running_var
         for name, module in norm.named_children():
             frozen.add_module(name, module)
+        require_same(norm, frozen)
         return frozen.train(norm.training)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -94,3 +96,44 @@ class FrozenBatchNorm2d(nn.Module):
 
 class FrozenBatchNorm1d(FrozenBatchNorm2d):
     """The same in the place of an `nn.BatchNorm1d`, as in classifiers."""
+
+
+def require_usual(norm: nn.BatchNorm2d) -> None:
+    """Check that a batch norm computes what its tensors and the modules inside it say.
+
+    Raises:
+        PocketuneError: It does not, or has no running statistics.
+    """
+    if type(norm).forward is not nn.BatchNorm2d.forward:
+        FrozenBatchNorm2d.from_batch_norm(norm)
+
+
+def require_same(norm: nn.Module, frozen: FrozenBatchNorm2d) -> None:
+    """Check that a batch norm of a derived class can be replaced.
+
+    timm's `BatchNormAct2d` can. Others scale the output, or compute their weight.
+
+    Raises:
+        PocketuneError: It computes something else.
+    """
+    like = frozen.running_mean
+    usual = type(norm).forward in (nn.BatchNorm1d.forward, nn.BatchNorm2d.forward)
+    if usual or isinstance(norm, FrozenBatchNorm2d) or like.is_meta:
+        return
+    shape = (2, len(frozen.running_mean), *(2, 3) * (not isinstance(norm, nn.BatchNorm1d)))
+    x = torch.linspace(-1, 1, math.prod(shape), dtype=like.dtype, device=like.device).view(shape)
+    before = [(module, module.training) for module in norm.modules()]
+    try:
+        with torch.no_grad():
+            same = torch.allclose(norm.eval()(x), frozen(x), rtol=1e-3, atol=1e-5)
+    except (RuntimeError, TypeError, ValueError):
+        same = False
+    finally:
+        for module, training in before:
+            module.training = training
+    if not same:
+        raise PocketuneError(
+            f"{type(norm).__name__} computes something else than a batch norm, which no layer can "
+            "replace; derive it from nn.Module with the batch norm inside, or train with "
+            "FullFineTune()"
+        )

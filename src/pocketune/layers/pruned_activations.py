@@ -20,6 +20,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers.autograd import first_order, is_recorded
 from pocketune.layers.bits import is_channels_last, mask_gradient
 from pocketune.layers.conv import Conv2d
+from pocketune.layers.norm import require_usual
 from pocketune.layers.survivors import (
     drop_small,
     magnitude_threshold,
@@ -175,8 +176,10 @@ class PrunedBatchNorm2d(nn.BatchNorm2d):
             options: Further arguments of this class.
 
         Raises:
-            PocketuneError: It has no weight and bias, or no running statistics.
+            PocketuneError: It has no weight and bias, no running statistics, or a forward pass of
+                its own.
         """
+        require_usual(norm)
         if not (norm.affine and norm.track_running_stats):
             raise PocketuneError(
                 f"{norm} cannot be pruned: it needs a weight, a bias and running statistics "

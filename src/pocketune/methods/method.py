@@ -11,7 +11,7 @@ from pocketune.errors import PocketuneError, Remedy, warn
 from pocketune.layers.quantized import count_int8_weights
 from pocketune.methods.plan import Plan
 from pocketune.networks import about, set_about
-from pocketune.networks.checks import require_module, require_network
+from pocketune.networks.checks import require_module, require_network, require_shapes
 from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.surgery import (
     float_shapes,
@@ -206,6 +206,7 @@ def adapt(network: nn.Module, method: Method, *, frozen_bits: int | None = None)
         MethodConflict: Two methods of a sum change the same layer.
     """
     require_network(network)
+    require_shapes(network)
     if not isinstance(method, Method):
         raise PocketuneError(
             f"method={method!r} is not a Method; give one like MobileTL() or "

@@ -43,12 +43,15 @@ class Normalization:
         """uint8 (N, H, W, 3) to normalized float32 (N, 3, H, W), on the device of the images."""
         # by image rows: a runtime is fast along the last axis if that has more than 3 elements
         width, device = images.shape[2], images.device
-        scale = torch.tensor([1 / (255 * s) for s in self.std], device=device).repeat(width)
-        shift = torch.tensor(
-            [-m / s for m, s in zip(self.mean, self.std, strict=True)], device=device
-        ).repeat(width)
+        factors = [1 / (255 * s) for s in self.std]
+        offsets = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
+        scale, shift = (
+            torch.tensor(values, dtype=torch.float32, device=device).repeat(width)
+            for values in (factors, offsets)
+        )
         rows = images.flatten(2).float() * scale + shift
-        return rows.view_as(images).permute(0, 3, 1, 2)
+        # contiguous, as a network may expect that views its maps as vectors
+        return rows.view_as(images).permute(0, 3, 1, 2).contiguous()
 
 
 Normalization.IMAGENET = Normalization()

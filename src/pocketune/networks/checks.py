@@ -4,6 +4,7 @@ from inspect import Parameter, signature
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from pocketune.errors import PocketuneError
 
@@ -26,6 +27,17 @@ def require_module(network: object) -> nn.Module:
             f"network={network!r} must be a PyTorch module, such as one of create_network"
         )
     return network
+
+
+def require_shapes(network: nn.Module) -> None:
+    """Check that no parameter is lazy.
+
+    Raises:
+        PocketuneError: One is, and its name.
+    """
+    lazy = [name for name, p in network.named_parameters() if is_lazy(p)]
+    if lazy:
+        raise PocketuneError(f"{lazy[0]} has no shape yet: run the network on an image first")
 
 
 def require_network(network: object) -> None:

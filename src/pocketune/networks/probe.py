@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pocketune.networks.anatomy.modules import BatchNorm
 from pocketune.networks.copies import copy_shapes, gradients_on
 from pocketune.networks.shapes import RememberedShapes
 from pocketune.torch_private import tree_leaves
@@ -97,6 +98,12 @@ def input_shapes(
     with probing(network, paths=paths, enter=note), RememberedShapes():
         network(torch.empty(images, device="meta", dtype=float_type(network)))
     return shapes
+
+
+def set_training(network: nn.Module) -> None:
+    """Set a copy of shapes to training, except its norms, which then refuse single values."""
+    for module in network.modules():
+        module.training = not isinstance(module, BatchNorm)
 
 
 def float_type(network: nn.Module) -> torch.dtype:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.parameter import is_lazy
 
 from pocketune.errors import PocketuneError
 from pocketune.filtering import PooledActivation
 from pocketune.layers.quantized import count_int8_weights
 from pocketune.networks import Anatomy, about, anatomy
 from pocketune.networks.architectures.parts import SqueezeExcite
+from pocketune.networks.checks import require_shapes
 from pocketune.networks.probe import probing
 from pocketune.networks.shapes import RememberedShapes
 
@@ -125,12 +125,7 @@ def trace_modules(
         PocketuneError: If the network has lazy modules, if it cannot take such a sample, or if
             it decides by the values of a tensor.
     """
-    lazy = [name for name, p in network.named_parameters() if is_lazy(p)]
-    if lazy:
-        raise PocketuneError(
-            f"parameter {lazy[0]} has no shape yet; run the network once to initialize its lazy "
-            "modules"
-        )
+    require_shapes(network)
     parts = _anatomy(network)
     branches = tuple(p for p, m in network.named_modules() if about(m).is_side_branch)
     recorder = _Recorder(parts, branches)

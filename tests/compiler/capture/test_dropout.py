@@ -73,18 +73,18 @@ def test_calls_of_the_function_get_masks_too() -> None:
     net = Calls()
     specs = supply_masks(net, batch=2, size=9)
     assert {spec.name: (spec.shape, spec.keep) for spec in specs} == {
-        "inner.supplied_dropouts.0.mask": ((2, 4, 4, 4), 0.75),
+        "inner.supplied_dropouts.calls.0.mask": ((2, 4, 4, 4), 0.75),
         "module.mask": ((2, 4, 4, 4), 0.9),
-        "supplied_dropouts.0.mask": ((2, 4, 4, 4), 0.5),
-        "supplied_dropouts.1.mask": ((2, 4), 0.8),
+        "supplied_dropouts.calls.0.mask": ((2, 4, 4, 4), 0.5),
+        "supplied_dropouts.calls.1.mask": ((2, 4), 0.8),
     }
     assert supply_masks(net, batch=2, size=9) == specs
     for network in (net, copy_network(net)):  # a copy reads its own masks
         x = torch.randn(2, 3, 9, 9)
         masks = {spec.name: network.get_buffer(spec.name).uniform_() for spec in specs}
-        maps = network.conv(x) * masks["supplied_dropouts.0.mask"]
-        maps = maps * masks["inner.supplied_dropouts.0.mask"] * masks["module.mask"]
-        expected = network.fc(maps.mean((2, 3)) * masks["supplied_dropouts.1.mask"])
+        maps = network.conv(x) * masks["supplied_dropouts.calls.0.mask"]
+        maps = maps * masks["inner.supplied_dropouts.calls.0.mask"] * masks["module.mask"]
+        expected = network.fc(maps.mean((2, 3)) * masks["supplied_dropouts.calls.1.mask"])
         torch.testing.assert_close(network.train()(x), expected)
         torch.testing.assert_close(network.eval()(x), network.fc(network.conv(x).mean((2, 3))))
 
@@ -119,6 +119,72 @@ def test_the_network_stays_in_its_mode_and_keeps_its_values(training: bool) -> N
     assert all(module.training is training for module in net.modules())
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     assert not net[2]._forward_pre_hooks
+
+
+class Twice(nn.Module):
+    """Calls a dropout twice, and twice a module that calls the function."""
+
+    class Inner(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.dropout(x, 0.25, self.training)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 4, 3, stride=2), nn.Linear(4, 3)
+        self.drop, self.inner = nn.Dropout(0.5), Twice.Inner()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inner(self.drop(self.conv(x)))
+        logits: Tensor = self.fc(self.inner(self.drop(x.mean((2, 3)))))
+        return logits
+
+
+def test_each_call_has_a_mask_of_its_own(tmp_path: Path) -> None:
+    net = Twice()
+    specs = supply_masks(net, batch=2, size=9)
+    assert {spec.name: spec.shape for spec in specs} == {
+        "drop.calls.0.mask": (2, 4, 4, 4),
+        "drop.calls.1.mask": (2, 4),
+        "inner.supplied_dropouts.calls.0.mask": (2, 4, 4, 4),
+        "inner.supplied_dropouts.calls.1.mask": (2, 4),
+    }
+    assert supply_masks(net, batch=2, size=9) == specs
+    x = torch.randn(2, 3, 9, 9)
+    masks = {spec.name: net.get_buffer(spec.name).uniform_() for spec in specs}
+    first, second = masks["drop.calls.0.mask"], masks["drop.calls.1.mask"]
+    inner = "inner.supplied_dropouts.calls"
+    maps = net.conv(x) * first * masks[f"{inner}.0.mask"]
+    expected = net.fc(maps.mean((2, 3)) * second * masks[f"{inner}.1.mask"])
+    for _ in range(2):
+        torch.testing.assert_close(net.train()(x), expected)
+        torch.testing.assert_close(net.eval()(x), net.fc(net.conv(x).mean((2, 3))))
+    compile(adapt(Twice(), FullFineTune()), tmp_path / "kit", batch=2, size=16)
+
+
+class Switched(nn.Module):
+    """Drops by a flag of its own, and by calls that depend on the mode."""
+
+    def __init__(self, on: bool) -> None:
+        super().__init__()
+        self.on, self.conv, self.fc = on, nn.Conv2d(3, 4, 3, stride=2), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.dropout(self.conv(x).mean((2, 3)), 0.5, self.training and self.on)
+        if self.training:
+            x = F.dropout(x, 0.25)
+        logits: Tensor = self.fc(F.dropout(x, 0.3, training=False))
+        return logits
+
+
+@pytest.mark.parametrize(("on", "keeps"), [(True, [0.5, 0.75]), (False, [0.75])])
+def test_calls_that_drop_nothing_in_training_get_no_mask(
+    on: bool, keeps: list[float], tmp_path: Path
+) -> None:
+    net = Switched(on)
+    assert [spec.keep for spec in supply_masks(net, batch=2, size=9)] == keeps
+    net.train()(torch.randn(2, 3, 9, 9))
+    net.eval()(torch.randn(2, 3, 9, 9))
+    compile(adapt(Switched(on), FullFineTune()), tmp_path / "kit", batch=2, size=16)
 
 
 def test_a_second_time_gives_masks_of_the_new_shape() -> None:

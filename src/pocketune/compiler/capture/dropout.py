@@ -4,7 +4,7 @@ Stochastic depth (Huang et al., 2016) is a dropout of whole images in a residual
 module for it is called DropPath, torchvision's StochasticDepth.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from pocketune.kit.manifest import MaskSpec
 from pocketune.networks.copies import copy_shapes
-from pocketune.networks.probe import input_shapes, probing
+from pocketune.networks.probe import float_type, probing, set_training
 from pocketune.networks.shapes import RememberedShapes
 
 SUPPLIED = "supplied_dropouts"
@@ -53,10 +53,33 @@ class SuppliedDropout(nn.Module):
         return f"keep={self.keep}, shape={tuple(self.mask.shape)}"
 
 
+class RepeatedDropout(nn.Module):
+    """Dropouts that stand for the calls of one, in a forward pass that calls it several times.
+
+    Args:
+        calls: That of each call, in order.
+    """
+
+    def __init__(self, calls: Iterable[SuppliedDropout]) -> None:
+        super().__init__()
+        self.calls = nn.ModuleList(calls)
+        self._next = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the `SuppliedDropout` whose turn it is."""
+        if not self.training:
+            return x
+        dropout = self.calls[self._next]
+        self._next = (self._next + 1) % len(self.calls)
+        result: Tensor = dropout(x)
+        return result
+
+
 def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[MaskSpec, ...]:
     """Replace each dropout that drops something by a `SuppliedDropout`, in place.
 
-    A module whose forward pass calls `functional.dropout` gets one for each call.
+    One that is called several times becomes a `RepeatedDropout`. A module whose forward pass calls
+    `functional.dropout` gets one, too.
 
     Args:
         network: Takes (batch, 3, size, size). A `SuppliedDropout` in it gets a new mask of the
@@ -67,26 +90,55 @@ def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[MaskSpec, .
     Returns:
         The masks, by the names of their buffers, in the order of `network.named_modules()`.
     """
-    specs = _supply_modules(network, (batch, 3, size, size))
-    if _supply_functions(network, (batch, 3, size, size)):
-        specs = _supply_modules(network, (batch, 3, size, size))
+    images = batch, 3, size, size
+    specs = _supply_modules(network, images)
+    if _supply_functions(network, images):
+        specs = _supply_modules(network, images)
     return specs
 
 
+def _calls(
+    network: nn.Module, paths: Collection[str], images: tuple[int, ...]
+) -> dict[str, list[tuple[int, ...]]]:
+    """The modules of these that a forward pass in training calls, with each call's input shape."""
+    shapes: dict[str, list[tuple[int, ...]]] = {}
+
+    def note(path: str, _: nn.Module, given: list[Tensor]) -> None:
+        shapes.setdefault(path, []).append(tuple(given[0].shape))
+
+    if not paths:
+        return shapes
+    copied = copy_shapes(network)
+    set_training(copied)
+    with probing(copied, paths=paths, enter=note, evaluate=False), RememberedShapes():
+        copied(torch.empty(images, device="meta", dtype=float_type(copied)))
+    return shapes
+
+
 def _supply_modules(network: nn.Module, images: tuple[int, ...]) -> tuple[MaskSpec, ...]:
+    for module in network.modules():
+        if isinstance(module, SuppliedDropout):
+            module.mask = torch.ones(())  # that of an earlier call may have another batch
     keep = {name: k for name, m in network.named_modules() if (k := _keep(m)) < 1}
-    shapes = input_shapes(network, keep, images) if keep else {}
-    used = [name for name in keep if name in shapes]
-    for name in used:
+    calls = _calls(network, keep, images)
+    specs = []
+    for name in (each for each in keep if each in calls):
         dropout = network.get_submodule(name)
         together = _together(dropout)
-        if together is not None:
-            shape = shapes[name]
-            shapes[name] = (*shape[:together], *(1,) * (len(shape) - together))
-        supplied = SuppliedDropout(keep[name], shapes[name], together=together)
-        supplied.train(dropout.training)
-        network.set_submodule(name, supplied, strict=True)
-    return tuple(MaskSpec(f"{name}.mask", shapes[name], keep[name]) for name in used)
+        made = [_supplied(keep[name], shape, together) for shape in calls[name]]
+        masks = [name] if len(made) == 1 else [f"{name}.calls.{i}" for i in range(len(made))]
+        supplied = made[0] if len(made) == 1 else RepeatedDropout(made)
+        network.set_submodule(name, supplied.train(dropout.training), strict=True)
+        for place, each in zip(masks, made, strict=True):
+            specs.append(MaskSpec(f"{place}.mask", tuple(each.mask.shape), each.keep))
+    return tuple(specs)
+
+
+def _supplied(keep: float, shape: tuple[int, ...], together: int | None) -> SuppliedDropout:
+    """For an input of this shape."""
+    if together is not None:
+        shape = (*shape[:together], *(1,) * (len(shape) - together))
+    return SuppliedDropout(keep, shape, together=together)
 
 
 def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
@@ -109,15 +161,16 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
         running.pop()
 
     copied = copy_shapes(network)
+    set_training(copied)
     with (
-        probing(copied, enter=enter, leave=leave),
+        probing(copied, enter=enter, leave=leave, evaluate=False),
         RememberedShapes(),
         _Dropouts(note),
     ):
         copied(torch.empty(images, device="meta"))
     for path, rates in found.items():
         module = network.get_submodule(path)
-        made = nn.ModuleList(SuppliedDropout(1 - rate, ()) for rate in rates)
+        made = RepeatedDropout(SuppliedDropout(1 - rate, ()) for rate in rates)
         module.add_module(SUPPLIED, made.train(module.training))
         module.forward = partial(_forward, module)
     return bool(found)
@@ -133,16 +186,15 @@ def _names_dropout(kind: type[nn.Module]) -> bool:
 
 def _forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """The forward pass of a module with supplied masks."""
-    calls: Iterator[nn.Module] = iter(module.get_submodule(SUPPLIED).children())
-    with _Dropouts(lambda x, _: next(calls)(x)):
+    supplied = module.get_submodule(SUPPLIED)
+    with _Dropouts(lambda x, _: supplied(x)):
         return type(module).forward(module, *args, **kwargs)
 
 
 class _Dropouts(TorchFunctionMode):
-    """Passes the tensor and the rate of each call of `functional.dropout` with a rate above 0.
+    """Passes the tensor and the rate of each call of `functional.dropout` that drops something.
 
-    What `instead` returns is the call's result, unless it is None. Calls count in evaluation too,
-    where they drop nothing.
+    What `instead` returns is the call's result, unless it is None.
     """
 
     def __init__(self, instead: Callable[[Tensor, float], Tensor | None]) -> None:
@@ -155,8 +207,8 @@ class _Dropouts(TorchFunctionMode):
         """Run an operator, or what stands for a dropout."""
         kwargs = kwargs or {}
         if func is F.dropout:
-            x, rate = _arguments(*args, **kwargs)
-            if rate > 0 and (result := self._instead(x, rate)) is not None:
+            x, rate, drops = _arguments(*args, **kwargs)
+            if drops and rate > 0 and (result := self._instead(x, rate)) is not None:
                 return result
         return func(*args, **kwargs)
 
@@ -164,11 +216,11 @@ class _Dropouts(TorchFunctionMode):
 def _arguments(
     input: Tensor,
     p: float = 0.5,
-    training: bool = True,  # noqa: ARG001
+    training: bool = True,
     inplace: bool = False,  # noqa: ARG001
-) -> tuple[Tensor, float]:
-    """The tensor and the rate among the arguments of `functional.dropout`."""
-    return input, p
+) -> tuple[Tensor, float, bool]:
+    """Of the arguments of `functional.dropout` the tensor, the rate, and whether it is training."""
+    return input, p, training
 
 
 def _keep(module: nn.Module) -> float:

@@ -5,11 +5,13 @@ layer's backward does is in the graph. `torch.export` and AOTAutograd differenti
 themselves and silently drop the backward of a custom `autograd.Function`.
 """
 
+import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
@@ -172,6 +174,7 @@ def _trace(
         _training_mode(network, training),
     ):
         arguments = tensors, *inputs.values()
+        drawn = _drawn()
         try:
             graph = trace(function, *arguments, decompositions=decompositions(), running=running)
         except DataDependentError as error:
@@ -183,11 +186,20 @@ def _trace(
                     "which a graph of fixed operators cannot"
                 )
             ) from error
-        except (RuntimeError, NotImplementedError, ValueError) as error:
+        except PocketuneError:
+            raise
+        except Exception as error:  # a forward pass may raise anything
+            reason = (str(error) or type(error).__name__).splitlines()[0]
             raise PocketuneError(
                 f"{type(network).__name__} cannot be traced with normalized images of shape "
-                f"{_normalized(inputs['images'])}{_place(running)}: {str(error).splitlines()[0]}"
+                f"{_normalized(inputs['images'])}{_place(running)}: {reason}"
             ) from error
+    if _drawn() != drawn:
+        raise PocketuneError(
+            f"{type(network).__name__} draws random numbers from Python or numpy in its forward "
+            "pass, which would be the same in every step; use nn.Dropout, or DropPath for whole "
+            "blocks"
+        )
     nodes = [node for node in graph.nodes if node.op == "placeholder"]
     placeholders = dict(zip([*tensors, *inputs], nodes, strict=True))
     (returned,) = next(node for node in reversed(graph.nodes) if node.op == "output").args
@@ -209,6 +221,12 @@ def _running(network: nn.Module) -> Iterator[list[str]]:
 
     with probing(network, enter=enter, leave=leave, evaluate=False, gradients=None):
         yield paths
+
+
+def _drawn() -> tuple[object, ...]:
+    """The states of the random generators of Python and numpy."""
+    state = np.random.get_state(legacy=False)["state"]  # noqa: NPY002 - what a network may use
+    return random.getstate(), state["key"].tobytes(), state["pos"]
 
 
 def _place(running: list[str]) -> str:

@@ -139,7 +139,7 @@ class Context:
             return self.reshape(value.vector, *value.shape)
         assert value.rows is not None
         if value.pixels == 1:
-            return self.reshape(value.rows, -1, value.shape[1], 1, 1)
+            return self.reshape(value.rows, 0, -1, 1, 1)
         return b.add("Transpose", self.nhwc(value), perm=[0, 3, 1, 2], hint="nchw")
 
     def _growth(self, value: Value) -> str:
@@ -163,7 +163,7 @@ class Context:
             elif value.vector is not None:
                 value.rows = value.vector
             elif value.pixels == 1:
-                value.rows = self.reshape(self.plain(value), -1, channels)
+                value.rows = self.reshape(self.plain(value), 0, -1)
             else:
                 nhwc = self.builder.add("Transpose", self.plain(value), perm=[0, 2, 3, 1])
                 value.rows = self.reshape(nhwc, -1, channels)
@@ -185,7 +185,7 @@ class Context:
     # ---- small helpers of the rules
 
     def reshape(self, name: str, *shape: int) -> str:
-        """Reshape an ONNX tensor; at most one entry is -1."""
+        """Reshape an ONNX tensor; at most one entry is -1, and 0 stands for a size that stays."""
         return self.builder.add("Reshape", name, self.builder.constant(torch.tensor(shape).numpy()))
 
 

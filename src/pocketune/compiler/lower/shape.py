@@ -44,7 +44,14 @@ def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
     if one_value and one_value.shape[1:] == x.shape[1:] and shape[0] == x.shape[0]:
         one = context.reshape(context.plain(one_value), 1, *shape[1:])
         return Value(shape, expanded=Value((1, *shape[1:]), plain=one))
-    # the leading dimension is the batch or the number of classes, which the kit leaves open
+    # the leading dimension is the batch or the number of classes, which the kit leaves open; of
+    # scores for each pixel, the second one is that of the classes, too
+    pairs = zip(x.shape, shape, strict=False)
+    same = next(
+        (i for i, (old, new) in enumerate(pairs) if old != new), min(len(x.shape), len(shape))
+    )
+    if same > 1:
+        return Value(shape, plain=context.reshape(context.plain(x), *[0] * same, *shape[same:]))
     return Value(shape, plain=context.reshape(context.plain(x), -1, *shape[1:]))
 
 

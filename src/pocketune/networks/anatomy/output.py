@@ -160,16 +160,21 @@ def _nearest(output: Any, made: dict[Any, str]) -> Iterator[str]:
 
 @contextmanager
 def inputs_of(network: nn.Module, layer: str | None) -> Iterator[list[Tensor]]:
-    """Collect what a layer reads while the network runs; nothing without a layer's path."""
+    """Collect what a layer reads while the network runs; nothing without a layer's path.
+
+    Nothing, too, if the layer has a forward pass of its own, as a cosine classifier has: it is not
+    linear in what it reads.
+    """
     found: list[Tensor] = []
-    if layer is None:
+    module = None if layer is None else network.get_submodule(layer)
+    if module is None or not type(module).forward.__module__.startswith(("torch.", "pocketune.")):
         yield found
         return
 
     def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         found.append(next(iter((*args, *kwargs.values()))))
 
-    hook = network.get_submodule(layer).register_forward_pre_hook(note, with_kwargs=True)
+    hook = module.register_forward_pre_hook(note, with_kwargs=True)
     try:
         yield found
     finally:

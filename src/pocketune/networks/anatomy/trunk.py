@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.modules import is_convolution, main_modules, weighs
+from pocketune.networks.checks import require_shapes
 from pocketune.networks.copies import copy_shapes, gradients_on
 from pocketune.networks.probe import float_type, probing, tensors
 from pocketune.networks.shapes import RememberedShapes
@@ -96,9 +96,7 @@ def run(network: nn.Module) -> Run:
     Raises:
         PocketuneError: It cannot run there; the message names the module that fails.
     """
-    lazy = [name for name, p in network.named_parameters() if is_lazy(p)]
-    if lazy:
-        raise PocketuneError(f"{lazy[0]} has no shape yet: run the network on an image first")
+    require_shapes(network)
     copied = copy_shapes(network).requires_grad_(False)
     failures: list[tuple[str, Exception]] = []
     for images in _images(copied):
