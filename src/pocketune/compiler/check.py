@@ -113,7 +113,7 @@ def check_engine(
     for value in engine.inputs.values():
         value[...] = rng.uniform(0.5, 1.5, value.shape)
     objective.inputs = {name: torch.from_numpy(value) for name, value in engine.inputs.items()}
-    batches = {0: _smooth_images(rng, settings.batch, settings.size)}
+    batches = {0: smooth_images(rng, settings.batch, settings.size)}
     settled = _settled(engine, network, batches[0], objective.draw_labels(rng, label_shape))
     engine.load(_moved(settled, rng))
     worst = Deviation("loss", 0.0, 1.0)
@@ -124,7 +124,7 @@ def check_engine(
         for attempt in range(ATTEMPTS):
             engine.load(before)
             if attempt or batch not in batches:
-                batches[batch] = _smooth_images(rng, settings.batch, settings.size)
+                batches[batch] = smooth_images(rng, settings.batch, settings.size)
             images, labels = batches[batch], objective.draw_labels(rng, label_shape)
             ours, lr = _engine_step(engine, images, labels, np.random.default_rng(step))
             drawn = draw_masks(masks, np.random.default_rng(step))
@@ -137,7 +137,7 @@ def check_engine(
         _require(worst, f"in step {step + 1}")
     tried: list[Deviation] = []
     while len(tried) < ATTEMPTS and not (tried and tried[-1].share <= 1):
-        images = _smooth_images(rng, PREDICTED, settings.size)
+        images = smooth_images(rng, PREDICTED, settings.size)
         tried.append(_predictions(engine, exact, rounding, images))
     predicted = min(tried, key=_share)
     _require(predicted, f"after step {steps}")
@@ -246,7 +246,7 @@ def _largest(values: NDArray[np.float64]) -> float:
     return float(np.max(np.abs(values), initial=0.0))
 
 
-def _smooth_images(rng: np.random.Generator, batch: int, size: int) -> Images:
+def smooth_images(rng: np.random.Generator, batch: int, size: int) -> Images:
     """Random images that vary slowly, as photos do; independent pixels average out to gray."""
     coarse = rng.random((batch, 5, 5, 3), dtype=np.float32)
     maps = torch.from_numpy(coarse).permute(0, 3, 1, 2)

@@ -16,6 +16,7 @@ from pocketune.compiler.capture.trace import running_statistics, trained_paramet
 from pocketune.compiler.check import check_engine
 from pocketune.compiler.graphs import Graphs
 from pocketune.compiler.manifest import with_quantized_features
+from pocketune.compiler.other_classes import check_other_classes
 from pocketune.compiler.passes.blocked import block_depthwise
 from pocketune.compiler.prepare import prepare
 from pocketune.compiler.progress import Progress, silent
@@ -115,6 +116,7 @@ def compile(
         engine = OnnxEngine(kit, kit.state())
         step = partial(_checking, progress)
         check_engine(engine, network, prepared.settings, prepared.masks, progress=step)
+        check_other_classes(kit, network, prepared.settings, prepared.masks)
         if prepared.calibrated and graphs.features is not None and calibration is not None:
             progress("measuring the frozen part in 8 bits", _CHECKED)
             features, cost = quantize_features(graphs.features, calibration, prepared.exact)

@@ -11,6 +11,7 @@ from pocketune.compiler import compile
 from pocketune.compiler.capture.dropout import supply_masks
 from pocketune.compiler.capture.partition import features_nodes
 from pocketune.compiler.capture.trace import trace_predict, trace_step
+from pocketune.compiler.check import CompileError
 from pocketune.compiler.settings import CompileSettings
 from pocketune.methods import GradientFilter, RepNet, TopBlocks, adapt, create_method
 from pocketune.weights import create_network
@@ -74,7 +75,8 @@ def test_images_are_not_merged_with_tokens(tmp_path: Path) -> None:
     tokens = ((SIZE // 4) ** 2, 4)
     assert features_shapes(_Scores(), create_method("last")) == (tokens, tokens)
     network = adapt(_Scores(), create_method("last"))
-    compile(network, tmp_path / "kit", batch=BATCH, size=SIZE)
+    with pytest.raises(CompileError, match="depends on their number"):  # scores of tokens are views
+        compile(network, tmp_path / "kit", batch=BATCH, size=SIZE)
 
 
 class _Shortcut(nn.Module):
