@@ -11,7 +11,7 @@ def test_says_what_training_would_take(run):
     result = run("kit", "forecast", *SMALL[:-1], 1200, "--method", "last")
     assert result.exit_code == 0, result.output
     lines = dict(line.split(None, 1) for line in result.stdout.splitlines())
-    assert lines["network"] == "resnet18, width 0.1, padding symmetric, feature_fusion True"
+    assert lines["network"] == "resnet18 (width 0.1, padding symmetric, feature fusion True)"
     assert lines["classes"] == "1,200: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..."
     assert "with adam" in lines["memory"]
     assert lines["step"].endswith("ms (estimated, on this machine)")

@@ -29,7 +29,7 @@ def test_prune_then_make_a_kit(run, photos):
     )
     assert made.exit_code == 0, made.output
     assert Kit.open("kit").manifest.network["hidden"] == hidden
-    assert "pruned in 1 block\n" in run("kit", "show", "kit").stdout
+    assert "pruned in 1 block)\n" in run("kit", "show", "kit").stdout
 
 
 def test_options_of_the_method_count(run):

@@ -170,3 +170,23 @@ def test_a_kit_is_compiled_from_the_adapted_network() -> None:
     calibrated = calibrate(adapt(network("mcunet_5fps"), LastLayer()), [images()])
     with pytest.raises(PocketuneError, match="compile the adapted one"):
         pocketune.compile(calibrated, "never", batch=2, size=SIZE)
+
+
+class Fixed(nn.Module):
+    """Takes images of 32 pixels only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU())
+        self.b = nn.Sequential(nn.Conv2d(4, 4, 3, 2, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU())
+        self.fc = nn.Linear(4 * 64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.fc(self.b(self.a(x)).flatten(1))
+        return scores
+
+
+def test_a_network_of_one_size() -> None:
+    adapted = adapt(Fixed(), LastLayer())
+    integers = calibrate(adapted, torch.rand(8, 3, 32, 32).split(4))
+    assert any(isinstance(module, IntegerConv2d) for module in integers.modules())

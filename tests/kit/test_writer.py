@@ -46,6 +46,27 @@ def test_a_kit_is_replaced(tmp_path: Path, name: str) -> None:
     assert [f.name for f in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs symbolic links")
+def test_what_a_link_leads_to_is_replaced(tmp_path: Path) -> None:
+    TinyKit().write(tmp_path / "kit")
+    (tmp_path / "link").symlink_to("kit")
+    kit = TinyKit().write(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert kit.path == tmp_path / "link"
+
+
+def test_an_ending_in_capitals_is_one_of_a_zip(tmp_path: Path) -> None:
+    assert zipfile.is_zipfile(TinyKit().write(tmp_path / "KIT.ZIP").path)
+
+
+def test_the_current_folder_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KitError, match="would replace the current folder"):
+        TinyKit().write(Path())
+
+
 def test_a_zip_of_an_older_schema_is_replaced(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "kit.zip", "w") as archive:
         archive.writestr("manifest.json", '{"schema": 1}')

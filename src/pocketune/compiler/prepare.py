@@ -98,6 +98,7 @@ def prepare(
     settings = CompileSettings(batch, size, _with_head(task, network, size))
     bits = about(network).frozen_bits if frozen_bits is None else frozen_bits
     check_frozen_bits(bits)
+    calibrated = calibrated and bits == 8
     exact = build_features(network, size) if calibrated and compared else None
     if bits == 8:
         quantize_frozen(network)

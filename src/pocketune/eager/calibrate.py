@@ -20,6 +20,7 @@ from pocketune.layers import (
 from pocketune.networks import about, anatomy
 from pocketune.networks.anatomy.anatomy import Anatomy
 from pocketune.networks.anatomy.blocks import Layer
+from pocketune.networks.anatomy.output import SIZES
 from pocketune.networks.checks import require_network, require_values
 from pocketune.networks.copies import copy_network
 from pocketune.networks.images import image_batches
@@ -34,10 +35,6 @@ FUSED: dict[type[nn.Module], str] = {
     nn.Hardswish: "hardswish",
 }
 """Activations that an integer convolution can compute."""
-
-
-PROBE = 64
-"""Side of the image that finds connections, in pixels."""
 
 
 def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn.Module:
@@ -121,9 +118,21 @@ def _follow(network: nn.Module, body: Anatomy) -> tuple[list[Layer], Flow]:
     """Layers that need no gradient, and what an image shows that runs through the network."""
     paths = {path for layer in body.layers for path in (layer.conv, layer.norm, layer.activation)}
     parameter = next(network.parameters())
-    flow = follow(network, filter(None, paths), parameter.new_zeros(1, 3, PROBE, PROBE))
+    flow = _flow(network, [*filter(None, paths)], parameter)
     frozen = [layer for layer in body.layers if _is_frozen(_get(network, layer.conv))]
     return [layer for layer in frozen if layer.conv in flow.frozen], flow
+
+
+def _flow(network: nn.Module, paths: list[str], like: Tensor) -> Flow:
+    """What an image shows, of the first size that the network takes."""
+    for size in SIZES:
+        try:
+            return follow(network, paths, like.new_zeros(1, 3, size, size))
+        except RuntimeError as error:
+            last = error
+    raise PocketuneError(
+        f"{type(network).__name__} takes no images of 28 to 384 pixels: {last}"
+    ) from last
 
 
 def _observe(network: nn.Module, convs: list[str], batches: Iterable[Tensor]) -> None:

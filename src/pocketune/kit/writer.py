@@ -31,7 +31,7 @@ def write_kit(
     incomplete kit is never at `path`. An existing kit is replaced.
 
     Args:
-        path: A folder, or a file whose name ends in .zip.
+        path: A folder, or a file whose name ends in .zip; of a symbolic link, what it leads to.
         manifest: The manifest; its `files` are filled in here.
         files: Each file of the kit except the manifest, as bytes or as a path to copy from.
         verify: As in `Kit.open`; False where the same files have just been verified.
@@ -40,7 +40,7 @@ def write_kit(
         KitError: Something other than a kit is at `path`, or the disk cannot be written.
         ValueError: `files` are not the files of a kit with this manifest.
     """
-    target = Path(path)
+    target = _where(path)
     needed = required_files(manifest)
     if set(files) - {BLOCKED_STEP} != set(needed):
         raise ValueError(f"this kit needs the files {needed}, not {tuple(files)}")
@@ -53,7 +53,7 @@ def write_kit(
             folder = Path(scratch) / "kit"
             _fill(folder, manifest, files)
             _put_in_place(folder, target, Path(scratch))
-    return Kit.open(target, verify=verify)
+    return Kit.open(Path(path), verify=verify)
 
 
 def check_place(path: str | os.PathLike[str]) -> None:
@@ -63,12 +63,18 @@ def check_place(path: str | os.PathLike[str]) -> None:
         KitError: Something other than a kit is at `path`, or the folder that contains it cannot
             be written.
     """
-    target = Path(path).absolute()
+    target = _where(path).absolute()
+    if target == Path.cwd():
+        raise KitError(f"the kit {path} would replace the current folder: name another")
     with writing(f"the kit {path}", raises=KitError):
         _refuse_to_overwrite(target)
         nearest = next(folder for folder in target.parents if folder.exists())
         with tempfile.TemporaryDirectory(dir=nearest):
             pass
+
+
+def _where(path: str | os.PathLike[str]) -> Path:
+    return Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)  # noqa: PTH114
 
 
 def _refuse_to_overwrite(target: Path) -> None:
@@ -77,7 +83,7 @@ def _refuse_to_overwrite(target: Path) -> None:
         names = {entry.name for entry in target.iterdir()}
         is_kit = not names or (MANIFEST in names and names <= {MANIFEST, *KIT_FILES})
     elif target.exists():
-        is_kit = target.suffix == ".zip" and zipfile.is_zipfile(target)
+        is_kit = _is_zip(target) and zipfile.is_zipfile(target)
         if is_kit:  # a kit of any schema
             place = open_storage(target)
             is_kit = "schema" in parse_object(manifest_text(place), str(target))
@@ -86,6 +92,10 @@ def _refuse_to_overwrite(target: Path) -> None:
         return
     if not is_kit:
         raise KitError(f"{target} exists and is not a kit: choose another name, or move it")
+
+
+def _is_zip(path: Path) -> bool:
+    return path.suffix.lower() == ".zip"
 
 
 def _fill(folder: Path, manifest: Manifest, files: Mapping[str, bytes | Path]) -> None:
@@ -104,7 +114,7 @@ def _fill(folder: Path, manifest: Manifest, files: Mapping[str, bytes | Path]) -
 
 
 def _put_in_place(folder: Path, target: Path, scratch: Path) -> None:
-    if target.suffix == ".zip":
+    if _is_zip(target):
         archive = scratch / "kit.zip"
         _pack(folder, archive)
         sync(archive)

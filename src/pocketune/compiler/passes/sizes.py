@@ -86,6 +86,13 @@ def _shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
     for node in graph.node:
         if node.op_type == "OneHot":  # inference gives up if a node computes the depth
             shapes[node.output[0]] = _one_hot_shape(node, graph, shapes)
+    for node in graph.node:
+        for output in filter(None, node.output):
+            if output not in shapes:
+                raise PocketuneError(
+                    f"the step cannot be compiled: the size of what {node.op_type} gives "
+                    f"({output}) is not known"
+                )
     return shapes
 
 
