@@ -48,6 +48,11 @@ def test_what_is_there_all_the_time(full: Report) -> None:
     assert memory.kept == full.batch * (3 * full.size**2 * 4 + 8)
 
 
+def test_gradients_are_recorded_whatever_the_context(full: Report) -> None:
+    with torch.no_grad():
+        assert account(small("full"), batch=4, size=32).to_dict() == full.to_dict()
+
+
 def test_layers_and_blocks_add_up(full: Report) -> None:
     for costs in (full.layers, full.blocks):
         assert costs[-1].cumulative_kept_bytes == full.kept_bytes

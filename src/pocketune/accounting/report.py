@@ -16,6 +16,7 @@ from pocketune.accounting.timeline import Memory, Role, Snapshot, largest_bytes,
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.networks import name_of
 from pocketune.networks.checks import require_network
+from pocketune.networks.copies import gradients_on
 from pocketune.tasks import Task
 
 OPTIMIZERS = {
@@ -123,6 +124,7 @@ class Report:
         return as_text(self.draw())
 
 
+@gradients_on()
 def account(
     network: nn.Module,
     *,

@@ -86,7 +86,10 @@ class TracedTensor(Tensor):
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Refuse to run."""
-        raise RuntimeError(f"{func} reads a tensor that was kept from an earlier trace")
+        raise RuntimeError(
+            f"{func} reads the values of a tensor, as print does, or one that was kept from an "
+            "earlier trace"
+        )
 
 
 class _Tracer(LightDispatchMode):
