@@ -81,7 +81,7 @@ class Reference:
         return {n: b.detach().numpy().copy() for n, b in self._network.named_buffers()}
 
     def _logits(self, images: Images, noise: int) -> torch.Tensor:
-        pixels = normalize(self._network, images)
+        pixels = normalize(self._network, images).contiguous()  # which is faster in float64
         if noise:
             generator = torch.Generator().manual_seed(noise)
             share = torch.empty_like(pixels).normal_(generator=generator)

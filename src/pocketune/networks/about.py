@@ -40,7 +40,7 @@ class Normalization:
                 )
 
     def __call__(self, images: Tensor) -> Tensor:
-        """uint8 (N, H, W, 3) to normalized float32 (N, 3, H, W), on the device of the images."""
+        """uint8 (N, H, W, 3) to float32 (N, 3, H, W), channels-last, on the images' device."""
         # by image rows: a runtime is fast along the last axis if that has more than 3 elements
         width, device = images.shape[2], images.device
         factors = [1 / (255 * s) for s in self.std]
@@ -50,8 +50,7 @@ class Normalization:
             for values in (factors, offsets)
         )
         rows = images.flatten(2).float() * scale + shift
-        # contiguous, as a network may expect that views its maps as vectors
-        return rows.view_as(images).permute(0, 3, 1, 2).contiguous()
+        return rows.view_as(images).permute(0, 3, 1, 2)
 
 
 Normalization.IMAGENET = Normalization()
@@ -150,7 +149,11 @@ def set_about(network: nn.Module, **facts: Any) -> None:
 
 
 def normalize(network: nn.Module, images: Tensor | NDArray[np.uint8]) -> Tensor:
-    """uint8 images (N, H, W, 3) as `network` takes them: float32 (N, 3, H, W)."""
-    return about(network).normalization(
-        images if isinstance(images, Tensor) else torch.from_numpy(images)
-    )
+    """uint8 images (N, H, W, 3) as `network` takes them: float32 (N, 3, H, W).
+
+    Networks of ours get them channels-last, which is faster in PyTorch. Others may view their maps
+    as vectors, as LeNet does, and get them contiguous.
+    """
+    facts = about(network)
+    pixels = facts.normalization(images if isinstance(images, Tensor) else torch.from_numpy(images))
+    return pixels if facts.config is not None else pixels.contiguous()
