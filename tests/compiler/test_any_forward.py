@@ -92,6 +92,19 @@ def test_a_norm_that_stays_in_evaluation_has_no_statistics(tmp_path: Path) -> No
     assert "stem.1.weight" in {spec.name for spec in kit.manifest.parameters}
 
 
+def test_an_instance_norm_of_a_single_image(tmp_path: Path) -> None:
+    """PyTorch's own gradient is wrong here: that of a group norm is compared."""
+
+    def normed(network: nn.Module, x: Tensor) -> Tensor:
+        y: Tensor = network.last(network.norm(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return y
+
+    network = Told(normed)
+    network.norm, network.last = nn.InstanceNorm2d(4, affine=True), nn.LayerNorm(4)
+    with pytest.warns(UserWarning, match="batch"):
+        compile(adapt(network, FullFineTune()), tmp_path / "kit", batch=1, size=SIZE)
+
+
 class Cosine(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(functional.normalize(x))

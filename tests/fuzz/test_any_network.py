@@ -86,6 +86,7 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "batch norm": nn.BatchNorm2d,
     "plain batch norm": lambda c: nn.BatchNorm2d(c, affine=False),
     "group norm": lambda c: nn.GroupNorm(2, c),
+    "instance norm": lambda c: nn.InstanceNorm2d(c, affine=True),
     "layer norm": layer_norm,
     "excite": excite,
     "attend": attend,

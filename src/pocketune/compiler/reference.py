@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from pocketune.arrays import State
+from pocketune.compiler.capture.operators import GroupedInstanceNorms
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.memoized import Memoized
 from pocketune.networks import normalize
@@ -87,7 +88,8 @@ class Reference:
             share = torch.empty_like(pixels).normal_(generator=generator)
             pixels = pixels * (1 + torch.finfo(torch.float32).eps * share)
         dtype = next(self._network.parameters()).dtype
-        logits: torch.Tensor = self._network(pixels.to(dtype))
+        with GroupedInstanceNorms():
+            logits: torch.Tensor = self._network(pixels.to(dtype))
         return logits
 
     @torch.no_grad()
