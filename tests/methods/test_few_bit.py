@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from pocketune.accounting import account
 from pocketune.errors import PocketuneError
@@ -22,6 +24,7 @@ from pocketune.methods import (
     method_from_dict,
     method_to_dict,
 )
+from pocketune.surgery import swap
 from pocketune.weights import create_network
 
 from ..compiler.token_networks import SIZE, transformer
@@ -40,6 +43,22 @@ def test_every_activation_where_all_blocks_are_trained(method: Method, turn: int
 def test_from_the_first_trained_block_on() -> None:
     adapted = adapt(transformer(), TopBlocks(1) + FewBitBackward())
     assert layers_of(adapted, FewBitActivation) == {"blocks.1.mlp.1"}
+
+
+class GELU(nn.Module):
+    """As timm's."""
+
+    __module__ = "timm.layers.activations"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.gelu(x)
+
+
+def test_timms_own_activations() -> None:
+    network = transformer()
+    swap(network, {"blocks.0.mlp.1": lambda _: GELU()})
+    adapted = adapt(network, FullFineTune() + FewBitBackward(2))
+    assert layers_of(adapted, FewBitGELU) == {"blocks.0.mlp.1", "blocks.1.mlp.1"}
 
 
 def test_rectifiers_keep_one_bit_and_stay_exact() -> None:

@@ -232,6 +232,9 @@ def test_a_backbone_ends_where_a_stage_does() -> None:
     message = "first_blocks=3 is no end of a stage of ResNet; choose from 2, 4, 6, 8"
     with pytest.raises(PocketuneError, match=message):
         create_network("fcn", first_blocks=3, **options)
+    for name, message in (("lraspp", "of stride 8"), ("upernet", "of two strides from 4 on")):
+        with pytest.raises(PocketuneError, match=message):
+            create_network(name, first_blocks=2, **options)
 
 
 @pytest.mark.parametrize("kind", ["float32.safetensors", "int8.npz"])

@@ -19,6 +19,9 @@ from pocketune.networks.anatomy.modules import main_modules
 _CHANNELS_FIRST = {"LayerNorm": False, "LayerNorm2d": True}
 """By the name of a class: timm and torchvision have layer norms of their own."""
 
+_TIMMS = {"GELU": nn.GELU(), "GELUTanh": nn.GELU(approximate="tanh")}
+"""What timm's own activations compute, by the name of their class."""
+
 
 @register_method("fewbit")
 @dataclass(frozen=True)
@@ -81,12 +84,19 @@ class FewBitBackward(Method):
         if isinstance(exact, nn.LayerNorm):
             first = _CHANNELS_FIRST[type(exact).__name__]
             return FewBitLayerNorm.from_layer_norm(exact, channels_first=first)
+        exact = _as_pytorchs(exact)
         masked = MASKED.get(type(exact))
         return masked() if masked else few_bit(exact, self.bits)
 
 
+def _as_pytorchs(module: nn.Module) -> nn.Module:
+    """PyTorch's module in place of timm's own; others as they are."""
+    kind = type(module)
+    return _TIMMS.get(kind.__name__, module) if kind.__module__.startswith("timm.") else module
+
+
 def _is_activation(module: nn.Module) -> bool:
-    return type(module) in (*FEW_BIT, *MASKED)
+    return type(_as_pytorchs(module)) in (*FEW_BIT, *MASKED)
 
 
 def _is_layer_norm(module: nn.Module) -> bool:

@@ -66,14 +66,29 @@ def last(stages: Sequence[Stage]) -> list[Stage]:
 
 
 def pyramid(stages: Sequence[Stage]) -> list[Stage]:
-    """The last feature map of each stride from 4 on."""
+    """The last feature map of each stride from 4 on.
+
+    Raises:
+        PocketuneError: There are not two strides.
+    """
     ends = {stage.stride: stage for stage in stages if stage.stride >= 4}
+    if len(ends) < 2:
+        raise PocketuneError(
+            "a pyramid needs feature maps of two strides from 4 on: keep more first blocks"
+        )
     return list(ends.values())
 
 
 def first_of_8_and_last(stages: Sequence[Stage]) -> list[Stage]:
-    """The first feature map of stride 8, and the last one."""
-    return [next(stage for stage in stages if stage.stride == 8), stages[-1]]
+    """The first feature map of stride 8, and the last one.
+
+    Raises:
+        PocketuneError: None has this stride.
+    """
+    for stage in stages:
+        if stage.stride == 8:
+            return [stage, stages[-1]]
+    raise PocketuneError("LR-ASPP needs a feature map of stride 8: keep more first blocks")
 
 
 def stages_of(
