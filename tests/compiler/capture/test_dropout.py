@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from pocketune.compiler import compile
 from pocketune.compiler.capture.dropout import SuppliedDropout, supply_masks
+from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
 from pocketune.methods import FullFineTune, adapt
 from pocketune.networks.copies import copy_network
@@ -159,6 +160,24 @@ def test_each_call_has_a_mask_of_its_own(tmp_path: Path) -> None:
         torch.testing.assert_close(net.train()(x), expected)
         torch.testing.assert_close(net.eval()(x), net.fc(net.conv(x).mean((2, 3))))
     compile(adapt(Twice(), FullFineTune()), tmp_path / "kit", batch=2, size=16)
+
+
+class Strict(nn.Module):
+    """Takes images of 8 pixels alone, and says nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.shape[-1] == 8
+        return self.drop(x)
+
+
+def test_images_that_a_network_does_not_take() -> None:
+    said = r"Strict cannot take images of shape \(2, 3, 9, 9\)"
+    with pytest.raises(PocketuneError, match=said):
+        supply_masks(Strict(), batch=2, size=9)
 
 
 class Switched(nn.Module):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
 from pocketune.networks.copies import copy_shapes
 from pocketune.networks.probe import float_type, probing, set_training
@@ -111,8 +112,25 @@ def _calls(
     copied = copy_shapes(network)
     set_training(copied)
     with probing(copied, paths=paths, enter=note, evaluate=False), RememberedShapes():
-        copied(torch.empty(images, device="meta", dtype=float_type(copied)))
+        _run(copied, images)
     return shapes
+
+
+def _run(network: nn.Module, images: tuple[int, ...]) -> None:
+    """Run a copy of shapes.
+
+    Raises:
+        PocketuneError: It does not take such images.
+    """
+    try:
+        network(torch.empty(images, device="meta", dtype=float_type(network)))
+    except PocketuneError:
+        raise
+    except Exception as error:  # a forward pass may raise anything
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise PocketuneError(
+            f"{type(network).__name__} cannot take images of shape {images}: {reason}"
+        ) from error
 
 
 def _supply_modules(network: nn.Module, images: tuple[int, ...]) -> tuple[MaskSpec, ...]:
@@ -167,7 +185,7 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
         RememberedShapes(),
         _Dropouts(note),
     ):
-        copied(torch.empty(images, device="meta"))
+        _run(copied, images)
     for path, rates in found.items():
         module = network.get_submodule(path)
         made = RepeatedDropout(SuppliedDropout(1 - rate, ()) for rate in rates)
