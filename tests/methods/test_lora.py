@@ -86,3 +86,11 @@ def test_bad_options() -> None:
     network.append(nn.Linear(4, 2))
     with pytest.raises(PocketuneError, match="no linear layer or 1x1"):
         adapt(network, LoRA())
+
+
+def test_transposed_convolutions_get_no_update() -> None:
+    layers = nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(4, 4, 1, stride=2), nn.Conv2d(4, 4, 1)
+    network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+    adapted = adapt(network, LoRA(2))
+    adapted(torch.zeros(2, 3, 8, 8))
+    assert sum(isinstance(module, LowRank) for module in adapted.modules()) == 1

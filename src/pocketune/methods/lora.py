@@ -78,6 +78,8 @@ def _layers(network: nn.Module) -> Iterator[str]:
 
 
 def _is_linear(module: nn.Module) -> TypeGuard[nn.Linear | nn.Conv2d]:
+    if isinstance(module, nn.ConvTranspose2d):
+        return False
     return isinstance(module, nn.Linear) or (is_convolution(module) and is_pointwise(module))
 
 
