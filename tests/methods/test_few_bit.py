@@ -164,3 +164,29 @@ def test_nothing_to_do_is_refused(method: Method, message: str) -> None:
 def test_bits_are_checked() -> None:
     with pytest.raises(PocketuneError, match="bits=3 must be 1, 2, 4 or 8"):
         FewBitBackward(bits=3)
+
+
+class LayerNorm(nn.LayerNorm):
+    """Over the channels of maps, under the name of one over the last dimension."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.act = nn.Conv2d(4, 4, 3, padding=1), LayerNorm(4), nn.GELU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = x + self.act(self.norm(self.conv(x)))
+        return result
+
+
+def test_layer_norms_of_users_stay_as_they_are() -> None:
+    layers = nn.Conv2d(3, 4, 3), Residual(), Residual(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    network = nn.Sequential(*layers, nn.Linear(4, 3))
+    adapted = adapt(network, NormAndLast() + FewBitBackward())
+    images = torch.rand(2, 3, 6, 6)
+    assert not layers_of(adapted, FewBitLayerNorm)
+    torch.testing.assert_close(adapted.eval()(images), network.eval()(images))

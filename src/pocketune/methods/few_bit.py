@@ -100,7 +100,10 @@ def _is_activation(module: nn.Module) -> bool:
 
 
 def _is_layer_norm(module: nn.Module) -> bool:
-    return isinstance(module, nn.LayerNorm) and type(module).__name__ in _CHANNELS_FIRST
+    """Whether its forward pass is known; a user's class of the same name may have another."""
+    kind = type(module)
+    known = kind.__module__.startswith(("torch.", "timm.", "torchvision.", "pocketune."))
+    return known and isinstance(module, nn.LayerNorm) and kind.__name__ in _CHANNELS_FIRST
 
 
 def _trains_vectors_only(plan: Plan, network: nn.Module) -> bool:
