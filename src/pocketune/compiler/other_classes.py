@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pocketune.arrays import FloatArray
 from pocketune.compiler.check import CompileError, smooth_images
 from pocketune.compiler.reference import Reference
 from pocketune.compiler.settings import CompileSettings
@@ -73,12 +75,7 @@ def check_other_classes(
             found = engine.gradients(images, labels, np.random.default_rng(attempt)).values
             drawn = draw_masks(masks, np.random.default_rng(attempt))
             truth = reference.step(start, images, labels, drawn, lr=0.0)
-            errors = (
-                np.abs(gradient - (exact := truth[f"gradient of {name}"])).max()
-                / max(np.abs(exact).max(), 1e-4)
-                for name, gradient in found.items()
-            )
-            worst = min(worst, max(errors))
+            worst = min(worst, max(_error(truth[f"gradient of {n}"], g) for n, g in found.items()))
             if worst <= _TOLERANCE:
                 return
         problem = f"the gradients of {classes} classes are off by {worst:.0%}"
@@ -88,6 +85,11 @@ def check_other_classes(
         f"what {type(network).__name__} does with its class scores depends on their number, and a "
         f"kit is for any number ({problem}); let it return the scores of its output layer"
     )
+
+
+def _error(exact: NDArray[np.float64], found: FloatArray) -> float:
+    """The largest error of a tensor, as a share of its largest magnitude."""
+    return float(np.abs(found - exact).max() / max(np.abs(exact).max(), 1e-4))
 
 
 def _ends_with_output_layer(network: nn.Module, settings: CompileSettings) -> bool:
