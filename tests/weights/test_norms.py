@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.layers import GroupNorm, StandardizedConv2d
-from pocketune.methods import FullFineTune, LastLayer, TinyTL, TopBlocks, adapt
+from pocketune.layers import GroupNorm, LowRank, StandardizedConv2d
+from pocketune.methods import FullFineTune, LastLayer, LoRA, Method, TinyTL, TopBlocks, adapt
 from pocketune.networks import Normalization, about, anatomy
 from pocketune.weights import create_network, load_network, save_network
 from pocketune.weights.describe import describe_network
@@ -134,6 +134,7 @@ def test_an_adapted_network_is_saved_as_what_it_computes(bits: int, tmp_path: Pa
     again = load_network(tmp_path / "adapted.safetensors").eval()
     images = torch.randn(2, 3, 64, 64)
     torch.testing.assert_close(again(images), adapted(images))
+    torch.testing.assert_close(small(weights=adapted)(images), adapted(images))
     config = about(again).config
     assert config is not None
     assert config.norm == "group" and not config.standardized
@@ -147,6 +148,23 @@ def test_what_is_trained_as_a_whole_stays_standardized(tmp_path: Path) -> None:
     assert about(again).config == about(network).config
     images = torch.randn(2, 3, 64, 64)
     assert torch.equal(again(images), adapted(images))
+
+
+@pytest.mark.parametrize(
+    "method", [LoRA(), LoRA() + TopBlocks(1), LoRA() + FullFineTune()], ids=str
+)
+def test_updates_are_added_to_kernels_as_they_are_standardized(
+    method: Method, tmp_path: Path
+) -> None:
+    adapted = adapt(small(**GROUP), method).eval()
+    for module in adapted.modules():
+        if isinstance(module, LowRank):
+            nn.init.normal_(module.up.weight, std=0.1)
+    save_network(adapted, tmp_path / "adapted.safetensors")
+    again = load_network(tmp_path / "adapted.safetensors").eval()
+    images = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(again(images), adapted(images))
+    torch.testing.assert_close(small(weights=adapted)(images), adapted(images))
 
 
 def test_a_network_of_ours_as_weights_says_what_it_is() -> None:

@@ -32,7 +32,7 @@ from pocketune.weights.formats.int8 import INT8, load_int8
 from pocketune.weights.formats.module import load_module
 from pocketune.weights.formats.torchvision import from_torchvision, is_torchvision
 from pocketune.weights.published import usual_normalization
-from pocketune.weights.saved import build, read_description
+from pocketune.weights.saved import build, read_description, saved_state
 
 
 def create_network(
@@ -187,7 +187,9 @@ def _load(
 ) -> Normalization | None:
     """Fill `network`; returns the normalization if the weights have one."""
     outputs = _outputs(network)
-    if isinstance(weights, nn.Module) and config.backbone is not None:
+    if isinstance(weights, nn.Module) and (facts := about(weights)).method and facts.config:
+        weights = saved_state(weights)
+    elif isinstance(weights, nn.Module) and config.backbone is not None:
         weights = weights.state_dict()
     if isinstance(weights, nn.Module):
         return load_module(network, weights, outputs=outputs)

@@ -53,9 +53,9 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     `create_network(..., weights=path)` reads the file, including pruned blocks and lite residual
     modules. The number of classes is that of the output layer. An adapted network is saved in the
     form before it was adapted, with its trained values: LoRA's updates are added to the weights
-    beside them. 8-bit kernels are written exactly, in float32. If standardized kernels were frozen,
-    the file has every kernel as it is after standardization, and the option standardized=False: the
-    same outputs.
+    beside them. 8-bit kernels are written exactly, in float32. If standardized kernels were frozen
+    or have an update of LoRA, the file has every kernel as it is after standardization, and the
+    option standardized=False: the same outputs.
 
     Raises:
         PocketuneError: The network is foreign and has no config, or no longer fits its config, as
@@ -66,9 +66,7 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     config = check_saveable(network, path)
     normalization = about(network).normalization
     facts = {"config": config.to_dict(), "normalization": asdict(normalization)}
-    state = _state(network)
-    if not config.standardized:
-        state |= _standardized_kernels(network)
+    state = _state(network, standardized=config.standardized)
     tensors = {name: tensor.contiguous() for name, tensor in state.items()}
     make_folder_of(path)
     with replacing(path, SafetensorError) as file:
@@ -135,8 +133,16 @@ def _config(network: nn.Module) -> NetworkConfig:
 
 
 def _standardizes(network: nn.Module, config: NetworkConfig) -> bool:
-    """Whether all kernels are standardized in every step; frozen ones are standardized once."""
-    return config.standardized and not kernels_before_norms(network)
+    """Whether all kernels are standardized in every step.
+
+    Frozen ones are standardized once, and a low-rank update is added to a standardized one.
+    """
+    updated = any(
+        isinstance(module, StandardizedConv2d)
+        and isinstance(getattr(module, BRANCH, None), LowRank)
+        for module in network.modules()
+    )
+    return config.standardized and not kernels_before_norms(network) and not updated
 
 
 def as_it_computes(network: nn.Module) -> NetworkConfig | None:
@@ -145,6 +151,15 @@ def as_it_computes(network: nn.Module) -> NetworkConfig | None:
     if config is None:
         return None
     return replace(config, standardized=_standardizes(network, config))
+
+
+def saved_state(network: nn.Module) -> dict[str, Tensor]:
+    """The tensors that `save_network` writes of an adapted network of ours.
+
+    Raises:
+        PocketuneError: As `save_network`, but for the path.
+    """
+    return _state(network, standardized=_config(network).standardized)
 
 
 def _swish_lost(network: nn.Module, plain: nn.Module) -> list[str]:
@@ -168,13 +183,18 @@ def _drops_outputs(network: nn.Module) -> list[str]:
 
 def _shapes(network: nn.Module) -> dict[str, tuple[int, ...]]:
     """Shapes of the tensors that a file must hold, by name."""
-    state = _state(network)
+    state = _state(network, standardized=True)
     return {name: tuple(t.shape) for name, t in state.items() if not name.endswith(COUNTER)}
 
 
-def _state(network: nn.Module) -> dict[str, Tensor]:
-    """The float values of a network, with low-rank updates added to the weights beside them."""
+def _state(network: nn.Module, *, standardized: bool) -> dict[str, Tensor]:
+    """The float values of a network, with low-rank updates added to the weights beside them.
+
+    Without `standardized`, each kernel is that with which its layer computes.
+    """
     state = float_state(network.state_dict())
+    if not standardized:
+        state |= _standardized_kernels(network)
     for path, module in network.named_modules():
         if isinstance(module, LowRank):
             down, up = (state.pop(f"{path}.{name}.weight") for name in ("down", "up"))
