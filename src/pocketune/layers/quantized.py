@@ -73,8 +73,8 @@ def dequantize(whole: Tensor, scale: Tensor) -> Tensor:
 class QuantizedConv2d(Conv2d):
     """`Conv2d` with a frozen kernel of int8 and a scale for each output channel.
 
-    The kernel exists in float32 only while the layer computes, forward or backward. Feature maps
-    are not rounded. A bias may be trained.
+    The kernel exists in float32 only while the layer computes, forward or backward, or while other
+    code reads `weight`. Feature maps are not rounded. A bias may be trained.
 
     Kept for the backward pass: 0 bits an element, and the int8 kernel, which is stored anyway.
 
@@ -99,7 +99,8 @@ class QuantizedConv2d(Conv2d):
         layer.register_buffer("weight_scale", scale)
         return layer
 
-    def kernel(self) -> Tensor:
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
         """The kernel in float, as the layer computes with it."""
         return dequantize(self.weight_int8, self.weight_scale)
 

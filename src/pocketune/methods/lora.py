@@ -10,11 +10,17 @@ from torch import nn
 from pocketune.errors import PocketuneError, check_positive, check_truth
 from pocketune.layers import LowRank
 from pocketune.methods.method import Method
-from pocketune.methods.parts import MASKS, classifier, parameters_of_branches, planned_branches
+from pocketune.methods.parts import (
+    MASKS,
+    called_modules,
+    classifier,
+    parameters_of_branches,
+    planned_branches,
+)
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Factory
-from pocketune.networks.anatomy.modules import is_convolution, is_pointwise, main_modules
+from pocketune.networks.anatomy.modules import is_convolution, is_pointwise
 from pocketune.networks.anatomy.output import classifier_layers
 
 
@@ -26,7 +32,8 @@ class LoRA(Method):
     LoRA: Low-Rank Adaptation of Large Language Models (Hu et al., ICLR 2022): beside a frozen layer
     of weight W stands a trained product, so that the layer computes `W x + up(down(x))`. Every
     linear layer and 1x1 convolution gets one, except those of the classifier, which is trained as a
-    whole. The paper's factor alpha / rank is 1: `side_lr` has the same effect.
+    whole, and those that are not called because their weights are read, as in PyTorch's attention.
+    The paper's factor alpha / rank is 1: `side_lr` has the same effect.
 
     `save_network` and the export of a run add the products to the weights, so that the result has
     the layers and the speed of the original network.
@@ -65,15 +72,10 @@ class LoRA(Method):
 
 
 def _layers(network: nn.Module) -> Iterator[str]:
-    """Paths of the layers that get an update.
-
-    A linear layer in PyTorch's attention is not called, and gets none.
-    """
+    """Paths of the layers that get an update."""
     heads = classifier_layers(network)
-    for name, module in main_modules(network):
-        around = network.get_submodule(name.rpartition(".")[0])
-        called = not isinstance(around, nn.MultiheadAttention)
-        if name not in heads and called and _is_linear(module):
+    for name, module in called_modules(network):
+        if name not in heads and _is_linear(module):
             yield name
 
 

@@ -10,11 +10,11 @@ from pocketune.layers import LowRankConv2d, LowRankLinear
 from pocketune.layers.conv import computes_kernel, is_plain
 from pocketune.layers.low_rank_backward import check_bases
 from pocketune.methods.method import Method
-from pocketune.methods.parts import planned_branches
+from pocketune.methods.parts import called_modules, planned_branches
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Factory
-from pocketune.networks.anatomy.modules import is_pointwise, main_modules
+from pocketune.networks.anatomy.modules import is_pointwise
 from pocketune.networks.anatomy.output import classifier_layers
 
 
@@ -76,7 +76,7 @@ class LowRankBackward(Method):
     def _candidates(self, plan: Plan, network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         """Layers whose gradients are computed, those of side branches included, by path."""
         heads = classifier_layers(network)
-        for name, module in main_modules(network):
+        for name, module in called_modules(network):
             passes = self.frozen and isinstance(module, nn.Linear)
             if name not in heads and (passes or f"{name}.weight" in plan.trained):
                 yield name, module

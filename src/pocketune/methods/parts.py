@@ -1,6 +1,6 @@
 """The parts of a network that methods train."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import NamedTuple
 
@@ -11,8 +11,9 @@ from pocketune.errors import PocketuneError, counted, whole_number
 from pocketune.methods.plan import Pass, Plan
 from pocketune.networks import Anatomy, Factory, about, anatomy
 from pocketune.networks.anatomy.blocks import Block, Layer
-from pocketune.networks.anatomy.modules import is_convolution, is_norm
+from pocketune.networks.anatomy.modules import is_convolution, is_norm, main_modules
 from pocketune.networks.anatomy.output import classifier_layers
+from pocketune.networks.anatomy.trunk import run
 from pocketune.surgery import BRANCH, mask_activations, parameters_under
 
 MASKS = Pass(mask_activations)
@@ -79,6 +80,20 @@ def refuse_adapted(network: nn.Module) -> None:
         raise PocketuneError(
             f"the network is adapted to {earlier} already; measure the original network"
         )
+
+
+def called_modules(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The modules that a forward pass calls, by path, those of side branches left out.
+
+    A layer may have its weight read instead, as the linear ones in PyTorch's attention and in
+    torchvision's Swin: nothing that stands beside it or takes its place would run. Of a network
+    that cannot run without values, every module counts as called.
+    """
+    try:
+        calls = run(network).calls
+    except PocketuneError:
+        return main_modules(network)
+    return ((path, module) for path, module in main_modules(network) if path in calls)
 
 
 def blocks_and_entries(network: nn.Module, blocks: Iterable[Block]) -> frozenset[str]:
@@ -162,9 +177,17 @@ def _channels_first(shape: tuple[int, ...]) -> bool:
 
 
 def biases(network: nn.Module) -> frozenset[str]:
-    """Names of every bias, including those of norms."""
-    names = (name for name, _ in network.named_parameters())
-    return frozenset(name for name in names if name.split(".")[-1] == "bias")
+    """Names of every bias, including those of norms.
+
+    Attention may name its biases `in_proj_bias`, or `q_bias` and `v_bias`. A table of two or more
+    dimensions, as of relative positions, is none.
+    """
+    return frozenset(
+        name
+        for name, parameter in network.named_parameters()
+        if (last := name.split(".")[-1]) == "bias"
+        or (last.endswith("_bias") and parameter.ndim == 1)
+    )
 
 
 def planned_branches(network: nn.Module, branches: Mapping[str, Factory]) -> dict[str, nn.Module]:
@@ -191,7 +214,11 @@ def norms(network: nn.Module) -> frozenset[str]:
 
 
 def _normalizes(module: nn.Module) -> bool:
-    return is_norm(module) or isinstance(module, (nn.LayerNorm, nn.RMSNorm))
+    """Whether a module is a norm; other packages have their own classes for layer norms."""
+    if is_norm(module) or isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
+        return True
+    named = "norm" in type(module).__name__.lower() and next(module.children(), None) is None
+    return named and all(parameter.ndim == 1 for parameter in module.parameters())
 
 
 def classifier(network: nn.Module) -> frozenset[str]:

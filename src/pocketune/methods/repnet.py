@@ -82,7 +82,7 @@ class _Place:
         inputs: Input channels.
         outputs: Output channels.
         stride: How many times smaller the output is than the input, along one side.
-        side: Side of the output in pixels, for images of `SIZE`.
+        side: Side of the output in pixels, for images of `_image_side`.
     """
 
     path: str
@@ -114,7 +114,8 @@ def _modules(network: nn.Module, body: Anatomy) -> dict[str, Factory]:
     ]
     reader = stem if bottlenecks else listed.pop(0)
     _require_one_call(network, reader.path)
-    makers = {reader.path: _reads_image(stem.inputs, reader, as_wide=bottlenecks)}
+    stride = _image_side(network) // reader.side
+    makers = {reader.path: _reads_image(stem.inputs, reader, stride, as_wide=bottlenecks)}
     for place in listed:
         makers[place.path] = _reads_block(network, place, widening=4 if bottlenecks else 1)
     return {path: partial(_make, maker) for path, maker in makers.items()}
@@ -138,18 +139,28 @@ def _places(network: nn.Module, body: Anatomy) -> Iterator[_Place]:
     """The stem, and each block."""
     before = takewhile(lambda item: item[0] != body.blocks[0].name, main_modules(network))
     leaves = [(path, module) for path, module in before if next(module.children(), None) is None]
-    stride, side = _stride(module for _, module in leaves), SIZE
+    image = _image_side(network)
+    stride, side = _stride(module for _, module in leaves), image
     stem = [module for _, module in leaves if is_convolution(module)]
     side = ceil(side / stride)
     if stem:
         yield _Place(leaves[-1][0], stem[0].in_channels, stem[-1].out_channels, stride, side)
     else:  # the first block reads the image
         channels = block_maps(network, body.blocks[0]).inputs
-        yield _Place("", channels, channels, 1, SIZE)
+        yield _Place("", channels, channels, 1, image)
     for block in body.blocks:
         inputs, outputs, stride = block_maps(network, block)
         side = ceil(side / stride) if block.features is None else block.features[1][1]
         yield _Place(block.name, inputs, outputs, stride, side)
+
+
+def _image_side(network: nn.Module) -> int:
+    """Side of the images of which the anatomy knows the maps: `SIZE`, if the network takes it."""
+    try:
+        calls = run(network).calls
+    except PocketuneError:  # it does not run without values
+        return SIZE
+    return next(iter(calls.values())).given[0].shape[2]
 
 
 def _stride(modules: Iterable[nn.Module]) -> int:
@@ -162,10 +173,11 @@ def _stride(modules: Iterable[nn.Module]) -> int:
     return prod(stride if isinstance(stride, int) else stride[0] for stride in strides)
 
 
-def _reads_image(channels: int, beside: _Place, *, as_wide: bool) -> partial[ProgramModule]:
-    """The module that reads the network's image."""
+def _reads_image(
+    channels: int, beside: _Place, stride: int, *, as_wide: bool
+) -> partial[ProgramModule]:
+    """The module that reads the network's image, whose side is `stride` times the output's."""
     middle = beside.outputs if as_wide else _next_8(channels)
-    stride = SIZE // beside.side
     return partial(ProgramModule, channels, middle, beside.outputs, stride=stride, reads_image=True)
 
 
