@@ -151,3 +151,27 @@ class Twice(nn.Module):
 def test_a_block_that_runs_twice_cannot_read_the_image() -> None:
     with pytest.raises(PocketuneError, match="beside block, which the network runs 2 times"):
         adapt(Twice(), RepNet())
+
+
+def test_the_first_module_follows_the_images_that_a_network_takes() -> None:
+    """Its stride is that of the block beside it, not one of images of 224 pixels."""
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.mix = nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.mix(self.conv(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.position = nn.Conv2d(3, 16, 2, 2), nn.Parameter(torch.zeros(16, 16, 16))
+            self.blocks, self.head = nn.Sequential(Block(), Block(), Block()), nn.Linear(16, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.blocks(self.stem(x) + self.position).mean((2, 3)))
+
+    (module,) = sides(adapt(Small(), RepNet())).values()
+    assert module.reads_image and module.stride == 2

@@ -21,12 +21,12 @@ from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Anatomy, Factory, about, anatomy
 from pocketune.networks.anatomy.modules import is_convolution, is_norm, main_modules
-from pocketune.networks.anatomy.trunk import run
+from pocketune.networks.anatomy.trunk import Call, run
 from pocketune.networks.registry import large_side_kernels
 from pocketune.surgery import batch_norms, parameters_under
 
 SIZE = 224
-"""Side of the images of the published layouts."""
+"""Side of the images of the published layouts, and of a run where a network takes it."""
 
 SMALL = 7
 """Side of maps that are smaller than a kernel of 5 when pooled; the kernel is 3 there."""
@@ -82,7 +82,7 @@ class _Place:
         inputs: Input channels.
         outputs: Output channels.
         stride: How many times smaller the output is than the input, along one side.
-        side: Side of the output in pixels, for images of `_image_side`.
+        side: Side of the output in pixels, for images of the side of the run.
     """
 
     path: str
@@ -94,7 +94,10 @@ class _Place:
 
 def _modules(network: nn.Module, body: Anatomy) -> dict[str, Factory]:
     """Factories of the side modules, by the path that each is attached to."""
-    stem, *places = _places(network, body)
+    calls = _calls(network)
+    # of these images the anatomy knows the maps
+    image = next(iter(calls.values())).given[0].shape[2] if calls else SIZE
+    stem, *places = _places(network, body, image)
     blocks = body.blocks
     bottlenecks = blocks[0].is_bottleneck
     if bottlenecks and is_norm(network.get_submodule(stem.path)):
@@ -113,20 +116,25 @@ def _modules(network: nn.Module, body: Anatomy) -> dict[str, Factory]:
         )
     ]
     reader = stem if bottlenecks else listed.pop(0)
-    _require_one_call(network, reader.path)
-    stride = _image_side(network) // reader.side
+    _require_one_call(reader.path, calls)
+    stride = image // reader.side
     makers = {reader.path: _reads_image(stem.inputs, reader, stride, as_wide=bottlenecks)}
     for place in listed:
         makers[place.path] = _reads_block(network, place, widening=4 if bottlenecks else 1)
     return {path: partial(_make, maker) for path, maker in makers.items()}
 
 
-def _require_one_call(network: nn.Module, path: str) -> None:
-    """Check that a network calls a module once an image, as far as a run can show it."""
+def _calls(network: nn.Module) -> dict[str, Call]:
+    """The calls of a network's modules; none if it does not run without values."""
     try:
-        call = run(network).calls.get(path)
-    except PocketuneError:  # it does not run without values
-        return
+        return run(network).calls
+    except PocketuneError:
+        return {}
+
+
+def _require_one_call(path: str, calls: dict[str, Call]) -> None:
+    """Check that a network calls a module once an image, as far as a run has shown it."""
+    call = calls.get(path)
     if call is not None and call.times > 1:
         raise PocketuneError(
             f"RepNet's first module reads the image beside {path}, which the network runs "
@@ -135,11 +143,10 @@ def _require_one_call(network: nn.Module, path: str) -> None:
         )
 
 
-def _places(network: nn.Module, body: Anatomy) -> Iterator[_Place]:
-    """The stem, and each block."""
+def _places(network: nn.Module, body: Anatomy, image: int) -> Iterator[_Place]:
+    """The stem, and each block, for images of the side `image`."""
     before = takewhile(lambda item: item[0] != body.blocks[0].name, main_modules(network))
     leaves = [(path, module) for path, module in before if next(module.children(), None) is None]
-    image = _image_side(network)
     stride, side = _stride(module for _, module in leaves), image
     stem = [module for _, module in leaves if is_convolution(module)]
     side = ceil(side / stride)
@@ -152,15 +159,6 @@ def _places(network: nn.Module, body: Anatomy) -> Iterator[_Place]:
         inputs, outputs, stride = block_maps(network, block)
         side = ceil(side / stride) if block.features is None else block.features[1][1]
         yield _Place(block.name, inputs, outputs, stride, side)
-
-
-def _image_side(network: nn.Module) -> int:
-    """Side of the images of which the anatomy knows the maps: `SIZE`, if the network takes it."""
-    try:
-        calls = run(network).calls
-    except PocketuneError:  # it does not run without values
-        return SIZE
-    return next(iter(calls.values())).given[0].shape[2]
 
 
 def _stride(modules: Iterable[nn.Module]) -> int:
