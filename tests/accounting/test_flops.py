@@ -58,6 +58,7 @@ def test_a_linear_layer():
 
 
 MAP = torch.zeros(1, 1, 4, 5)
+INDEX = torch.tensor([0, 1])
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,12 @@ MAP = torch.zeros(1, 1, 4, 5)
         (aten.reflection_pad2d_backward.default, (torch.zeros(1, 1, 6, 7), MAP, [1] * 4), 42),
         (aten.replication_pad2d_backward.default, (torch.zeros(1, 1, 6, 7), MAP, [1] * 4), 42),
         (aten.unfold_backward.default, (torch.zeros(1, 3, 5, 2), [1, 4, 5], 1, 2, 1), 30),
+        (aten._upsample_nearest_exact2d.default, (MAP, [8, 10]), 0),
+        (aten.index_add.default, (torch.zeros(4, 5), 0, INDEX, torch.zeros(2, 5)), 10),
+        (aten.scatter_add.default, (torch.zeros(5), 0, INDEX, torch.zeros(2)), 2),
+        (aten.col2im.default, (torch.zeros(1, 4, 6), [3, 4], [2, 2], [1, 1], [0, 0], [1, 1]), 24),
+        (aten.embedding_dense_backward.default, (torch.zeros(2, 5), INDEX, 4, -1, False), 10),
+        (aten._weight_norm_interface.default, (torch.ones(4, 5), torch.ones(4, 1)), 60),
         (aten.softshrink_backward.default, (torch.zeros(4, 5), torch.zeros(4, 5), 0.5), 20),
     ],
 )

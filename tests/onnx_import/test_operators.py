@@ -9,7 +9,10 @@ import torch
 from onnx import helper
 from torch import nn
 
+from pocketune.accounting import account
+from pocketune.compiler import compile
 from pocketune.errors import PocketuneError
+from pocketune.methods import FullFineTune, adapt
 from pocketune.onnx_import import load_onnx
 
 from .files import HEAD, head, written
@@ -64,6 +67,28 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], torch.Tensor
         {"a": np.eye(8, dtype=np.float32) * 2, "b": np.ones((3, 8, 4), np.float32)},
         2 * X.sum(3, keepdim=True).expand(-1, -1, -1, 4),
     ),
+    "resize by a fraction": (
+        [node("Resize", ["x", "", "a"], ["d"], **RESIZED)],
+        {"a": np.array([1, 1, 1.7, 1.2], np.float32)},
+        nn.functional.interpolate(X, scale_factor=(1.7, 1.2), mode="bilinear"),
+    ),
+    "no bound": ([node("Clip", ["x"], ["d"])], {}, X),
+    "slopes": (
+        [node("PRelu", ["x", "a"], ["d"])],
+        {"a": np.array([0.1, 0.2, 0.3], np.float32).reshape(3, 1, 1)},
+        nn.functional.prelu(X, torch.tensor([0.1, 0.2, 0.3])),
+    ),
+    "layer norm of several axes": (
+        [node("LayerNormalization", ["x", "a"], ["d"], axis=1)],
+        {"a": np.arange(8, dtype=np.float32)},
+        nn.functional.layer_norm(X, (3, 8, 8)) * torch.arange(8),
+    ),
+    "much padding": (
+        [node("MaxPool", ["x"], ["d"], kernel_shape=[3, 3], pads=[2, 2, 2, 2])],
+        {},
+        nn.functional.max_pool2d(nn.functional.pad(X, (2,) * 4, value=-np.inf), 3, 1),
+    ),
+    "no axis": ([node("ReduceSum", ["x"], ["d"], noop_with_empty_axes=1)], {}, X),
     "one bound": (
         [node("Clip", ["x", "zero"], ["d"])],
         {},
@@ -101,6 +126,15 @@ def test_operators(case: str, tmp_path: Path) -> None:
     loaded = load_onnx(file, size=8).eval()
     expected = maps.mean((2, 3)) @ torch.ones(3, 2)
     torch.testing.assert_close(loaded(X), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_gradient_passes_through_selected_places(tmp_path: Path) -> None:
+    nodes = [node("Conv", ["x", "k"], ["c"]), node("Gather", ["c", "a"], ["d"], axis=1)]
+    constants = {"k": np.ones((3, 3, 1, 1), np.float32), "a": ints(2, 0, 2)}
+    file = written(tmp_path / "net.onnx", [*nodes, *head("d")], {**HEAD, **constants})
+    adapted = adapt(load_onnx(file, size=8), FullFineTune())
+    assert account(adapted, batch=2, size=8).flops.backward > 0
+    compile(adapted, tmp_path / "kit", batch=2, size=8)  # which compares it with the network
 
 
 @pytest.mark.parametrize(

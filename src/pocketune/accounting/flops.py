@@ -131,6 +131,7 @@ def _products(macs: int, further: int = 0) -> OperatorFlops:
     "aten.native_dropout_backward", "aten.reflection_pad2d", "aten.replication_pad2d",
     "aten.channel_shuffle", "aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.roll",
     "aten.flip", "aten._reshape_copy", "aten.im2col", "aten.upsample_nearest2d",
+    "aten._upsample_nearest_exact2d", "aten.scatter", "aten.embedding",
     "aten.nll_loss_backward", "aten.nll_loss2d_backward", "pocketune.patch_spread",
     "pocketune.survivors", "pocketune.restore",
 )  # fmt: skip
@@ -241,7 +242,7 @@ def _adaptive_pool(args: tuple[Any, ...], result: Any) -> OperatorFlops:
 
 @register_flops(
     "aten.avg_pool2d_backward", "aten._adaptive_avg_pool2d_backward",
-    "aten.upsample_nearest2d_backward",
+    "aten.upsample_nearest2d_backward", "aten._upsample_nearest_exact2d_backward",
 )  # fmt: skip
 def _pool_backward(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     return _elementwise(result)
@@ -257,6 +258,22 @@ def _index_put(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     return _elementwise(args[2])
 
 
+@register_flops("aten.index_add", "aten.scatter_add")
+def _added_at(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
+    return _elementwise(args[3])
+
+
+@register_flops("aten.dot", "aten.vdot")
+def _dot(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
+    return _products(args[0].numel())
+
+
+@register_flops("aten._weight_norm_interface", "aten._weight_norm_interface_backward")
+def _weight_norm(args: tuple[Any, ...], result: Any) -> OperatorFlops:
+    """A sum of squares and a product; their gradient is a sum, a product and a difference."""
+    return OperatorFlops((3 if len(args) < 4 else 5) * args[0].numel(), 0)
+
+
 @register_flops(
     "aten.upsample_bicubic2d", "aten._upsample_bicubic2d_aa", "aten.upsample_bicubic2d_backward",
     "aten._upsample_bicubic2d_aa_backward",
@@ -270,6 +287,7 @@ def _bicubic(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     "pocketune.patch_pool", "pocketune.int8_scale", "pocketune.magnitude_threshold",
     "aten.binary_cross_entropy_with_logits",
     "aten.reflection_pad2d_backward", "aten.replication_pad2d_backward", "aten.unfold_backward",
+    "aten.col2im", "aten.embedding_dense_backward",
 )  # fmt: skip
 def _each_once(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     return _elementwise(args[0])

@@ -66,8 +66,13 @@ def load_onnx(
 
 def _compare(network: nn.Module, file: OnnxFile) -> None:
     images = torch.tensor(file.images)
-    with torch.no_grad():
-        found = network.eval()(images)
+    try:
+        with torch.no_grad():
+            found = network.eval()(images)
+    except (RuntimeError, ValueError) as error:
+        raise PocketuneError(
+            f"the network made from {file.path} cannot run: {str(error).splitlines()[0]}"
+        ) from error
     expected = torch.tensor(file.scores)
     if found.shape != expected.shape:
         raise PocketuneError(

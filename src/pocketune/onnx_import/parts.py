@@ -94,7 +94,9 @@ class IndexSelect(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The same number of dimensions, with K places along the axis."""
-        return x.index_select(self.axis, self.indices)
+        places: list[slice | Tensor] = [slice(None)] * self.axis
+        places.append(self.indices)
+        return x[tuple(places)]
 
 
 class Reshape(nn.Module):

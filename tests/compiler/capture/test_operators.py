@@ -11,6 +11,8 @@ from pocketune.compiler.lower.context import RULES
 
 from ..lowering import leaf
 
+aten = torch.ops.aten
+
 
 def targets(activation: torch.nn.Module) -> set[str]:
     """Operators of an activation and its derivative."""
@@ -39,5 +41,12 @@ def test_activations_of_our_networks_stay_one_operator(activation: torch.nn.Modu
     assert f"aten.{name}.default" in targets(activation)
 
 
-def test_no_operator_has_both_a_decomposition_and_a_rule() -> None:
-    assert not decompositions().keys() & RULES.keys()
+def test_only_nearest_resizing_has_both_a_decomposition_and_a_rule() -> None:
+    """It is decomposed for whole factors; the rule is for all others."""
+    both = {
+        aten.upsample_nearest2d.default,
+        aten.upsample_nearest2d_backward.default,
+        aten._upsample_nearest_exact2d.default,
+        aten._upsample_nearest_exact2d_backward.default,
+    }
+    assert decompositions().keys() & RULES.keys() == both

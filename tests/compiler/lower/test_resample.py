@@ -94,7 +94,7 @@ def test_a_pyramid_of_pooled_maps_joins_its_input(rows_max_pixels: int) -> None:
 @given(
     old=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     new=st.tuples(st.integers(1, 14), st.integers(1, 14)),
-    mode=st.sampled_from(["bilinear", "bicubic"]),
+    mode=st.sampled_from(["bilinear", "bicubic", "nearest", "nearest-exact"]),
     align_corners=st.booleans(),
     rows=st.sampled_from([NEVER_ROWS, ALWAYS_ROWS]),
 )
@@ -106,17 +106,17 @@ def test_resizing(
     rows: int,
 ) -> None:
     def resize(x: Tensor) -> Tensor:
-        return F.interpolate(x, new, None, mode, align_corners)
+        return F.interpolate(x, new, None, mode, None if "nearest" in mode else align_corners)
 
     check_map(resize, leaf(2, 3, *old), rows)
 
 
-@pytest.mark.parametrize("scale", [2, (1.5, 2.25)])
+@pytest.mark.parametrize("scale", [2, (1.5, 2.25), (2.2, 2.1)])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "nearest-exact"])
 @pytest.mark.parametrize("rows", [NEVER_ROWS, ALWAYS_ROWS])
-def test_bilinear_resizing_by_a_factor(scale: float, rows: int) -> None:
-    check_map(
-        lambda x: F.interpolate(x, scale_factor=scale, mode="bilinear"), leaf(2, 3, 5, 6), rows
-    )
+def test_resizing_by_a_factor(scale: float, mode: str, rows: int) -> None:
+    """Of (2.2, 2.1), the sides are doubled and the pixels' places are not."""
+    check_map(lambda x: F.interpolate(x, scale_factor=scale, mode=mode), leaf(2, 3, 4, 6), rows)
 
 
 @LAYOUTS

@@ -58,12 +58,12 @@ def pruned(x: Tensor, y: Tensor) -> list[Tensor]:
     return [ours.restore(values, packed, list(x.shape), False), kept]
 
 
-def resized(op: Any) -> Function:
-    return lambda x, _: [op(x, [9, 4], False)]
+def resized(op: Any, *options: bool) -> Function:
+    return lambda x, _: [op(x, [9, 4], *options)]
 
 
-def resized_back(op: Any) -> Function:
-    return lambda g, _: [op(g, [6, 6], [2, 4, 3, 8], False)]
+def resized_back(op: Any, *options: bool) -> Function:
+    return lambda g, _: [op(g, [6, 6], [2, 4, 3, 8], *options)]
 
 
 def group_norm_gradients(g: Tensor, x: Tensor, w: Tensor) -> list[Tensor]:
@@ -144,6 +144,8 @@ LOGIC = (
 
 RESIZES = (aten.upsample_bilinear2d, aten.upsample_bicubic2d)
 RESIZES_BACK = (aten.upsample_bilinear2d_backward, aten.upsample_bicubic2d_backward)
+NEAREST = (aten.upsample_nearest2d, aten._upsample_nearest_exact2d)
+NEAREST_BACK = (aten.upsample_nearest2d_backward, aten._upsample_nearest_exact2d_backward)
 
 # of two maps (2, 4, 6, 6)
 MAPS: dict[Any, Function] = {
@@ -220,8 +222,10 @@ MAPS: dict[Any, Function] = {
     aten.replication_pad2d_backward.default: lambda x, y: [
         aten.replication_pad2d_backward(x, y[:, :, 1:, :3], [1, 2, 0, 1])
     ],
-    **{op.default: resized(op) for op in RESIZES},
-    **{op.default: resized_back(op) for op in RESIZES_BACK},
+    **{op.default: resized(op, False) for op in RESIZES},
+    **{op.default: resized_back(op, False) for op in RESIZES_BACK},
+    **{op.default: resized(op) for op in NEAREST},
+    **{op.default: resized_back(op) for op in NEAREST_BACK},
     ours.slope_nonnegative.default: lambda x, y: [ours.slope_nonnegative(x) * y],
     ours.slope_between.default: lambda x, y: [ours.slope_between(x, 0.0, 0.5) * y],
     ours.patch_pool.default: lambda x, y: [ours.patch_pool(x, [2, 2], [0, 0], [3, 3], 4)],

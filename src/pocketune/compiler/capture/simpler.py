@@ -148,10 +148,10 @@ def _channel_shuffle(x: Tensor, groups: int) -> Tensor:
     return x.reshape(batch, channels, *sizes)
 
 
-def _nearest(x: Tensor, size: Sequence[int], *_: Any) -> Any:
+def _nearest(x: Tensor, size: Sequence[int], *scales: float | None) -> Any:
     """Each pixel repeated; other factors than whole ones have no rule."""
-    factors = [large // small for large, small in zip(size, x.shape[2:], strict=True)]
-    if [n * small for n, small in zip(factors, x.shape[2:], strict=True)] != [*size]:
+    factors = _repeats(size, x.shape[2:], scales)
+    if factors is None:
         return NotImplemented
     batch, channels, height, width = x.shape
     x = x.reshape(batch, channels, height, 1, width, 1)
@@ -159,12 +159,24 @@ def _nearest(x: Tensor, size: Sequence[int], *_: Any) -> Any:
     return x.reshape(batch, channels, *size)
 
 
-def _nearest_backward(g: Tensor, size: Sequence[int], shape: Sequence[int], *_: Any) -> Any:
-    height, width = shape[2:]
-    if size[0] % height or size[1] % width:
+def _nearest_backward(
+    g: Tensor, size: Sequence[int], shape: Sequence[int], *scales: float | None
+) -> Any:
+    factors = _repeats(size, shape[2:], scales)
+    if factors is None:
         return NotImplemented
-    cells = g.reshape(*shape[:2], height, size[0] // height, width, size[1] // width)
-    return cells.sum((3, 5))
+    height, width = shape[2:]
+    return g.reshape(*shape[:2], height, factors[0], width, factors[1]).sum((3, 5))
+
+
+def _repeats(
+    size: Sequence[int], before: Sequence[int], scales: Sequence[float | None]
+) -> list[int] | None:
+    """How often the nearest pixel is repeated down and across, if each is equally often."""
+    factors = [large // small for large, small in zip(size, before, strict=True)]
+    whole = [n * small for n, small in zip(factors, before, strict=True)] == [*size]
+    given = zip(scales, factors, strict=False)  # scales are left out where they are not given
+    return factors if whole and all(s is None or s == n for s, n in given) else None
 
 
 def _full(
@@ -244,6 +256,8 @@ SIMPLER: dict[Any, Callable[..., Any]] = {
     aten.sum.default: _total,
     aten.transpose.int: _transpose,
     aten.unbind.int: _unbind,
+    aten._upsample_nearest_exact2d.default: _nearest,
+    aten._upsample_nearest_exact2d_backward.default: _nearest_backward,
     aten.upsample_nearest2d.default: _nearest,
     aten.upsample_nearest2d_backward.default: _nearest_backward,
     aten.var.correction: _variance,

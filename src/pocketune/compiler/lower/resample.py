@@ -41,20 +41,18 @@ def resample(
 _RESIZES: dict[Any, Any] = {
     aten.upsample_bilinear2d_backward.default: aten.upsample_bilinear2d.default,
     aten.upsample_bicubic2d_backward.default: aten.upsample_bicubic2d.default,
+    aten.upsample_nearest2d_backward.default: aten.upsample_nearest2d.default,
+    aten._upsample_nearest_exact2d_backward.default: aten._upsample_nearest_exact2d.default,
 }
 """Operators that resize maps, by those of their gradients."""
 
+_NEAREST = (aten.upsample_nearest2d.default, aten._upsample_nearest_exact2d.default)
+"""Those without the option `align_corners`."""
+
 
 @lowers(*_RESIZES.values())
-def _upsample(
-    context: Context,
-    node: fx.Node,
-    x: Value,
-    size: list[int],
-    align_corners: bool,
-    *scales: float | None,
-) -> Value:
-    matrices = _interpolation(node.target, x.shape, size, align_corners, *scales)
+def _upsample(context: Context, node: fx.Node, x: Value, size: list[int], *options: Any) -> Value:
+    matrices = _interpolation(node.target, x.shape, size, options)
     return resample(context, x, *matrices, shape_of(node))
 
 
@@ -65,30 +63,29 @@ def _upsample_backward(
     g: Value,
     size: list[int],
     input_size: list[int],
-    align_corners: bool,
-    *scales: float | None,
+    *options: Any,
 ) -> Value:
     resize = _RESIZES[node.target]
-    vertical, horizontal = _interpolation(resize, tuple(input_size), size, align_corners, *scales)
+    vertical, horizontal = _interpolation(resize, tuple(input_size), size, options)
     return resample(context, g, vertical.T, horizontal.T, shape_of(node))
 
 
 def _interpolation(
-    resize: Any,
-    shape: tuple[int, ...],
-    size: list[int],
-    align_corners: bool,
-    vertical: float | None = None,
-    horizontal: float | None = None,
+    resize: Any, shape: tuple[int, ...], size: list[int], options: tuple[Any, ...]
 ) -> tuple[Tensor, Tensor]:
-    """Weights of the old pixels in the new ones along each side: PyTorch's, for the identity."""
+    """Weights of the old pixels in the new ones along each side: PyTorch's, for the identity.
+
+    `options` are `align_corners`, if the operator has it, and the scales, if they are given.
+    """
+    flags = 0 if resize in _NEAREST else 1
+    scales = (*options[flags:], None, None)
 
     def weights(old: int, new: int, scale: float | None) -> Tensor:
         image = torch.eye(old).view(old, 1, old, 1)
-        resized: Tensor = resize(image, [new, 1], align_corners, scale, None)
+        resized: Tensor = resize(image, [new, 1], *options[:flags], scale, None)
         return resized.view(old, new).T
 
-    return weights(shape[2], size[0], vertical), weights(shape[3], size[1], horizontal)
+    return weights(shape[2], size[0], scales[0]), weights(shape[3], size[1], scales[1])
 
 
 @lowers(aten._adaptive_avg_pool2d.default)

@@ -40,6 +40,8 @@ def _plain(node: Node, file: OnnxFile) -> nn.Module:
 @makes("Clip")
 def _clip(node: Node, file: OnnxFile) -> nn.Module:
     low, high = (_bound(node, name, place, file) for name, place in (("min", 1), ("max", 2)))
+    if low is None and high is None:
+        return nn.Identity()
     if low is None or high is None:
         return Function("Clip", partial(torch.clamp, min=low, max=high))
     return nn.ReLU6() if (low, high) == (0, 6) else nn.Hardtanh(low, high)
@@ -67,9 +69,12 @@ def _slope(node: Node, file: OnnxFile) -> nn.Module:
 
 @makes("PRelu")
 def _prelu(node: Node, file: OnnxFile) -> nn.Module:
-    slope = required(node, 1, file).reshape(-1)
-    made = nn.PReLU(len(slope))
-    made.weight.data = tensor_of(slope)
+    slope, channels = required(node, 1, file), file.shape(node.output)[0]
+    sides = (1, channels, *(1 for _ in file.shape(node.output)[1:]))
+    if slope.size > 1 and (1,) * (len(sides) - slope.ndim) + slope.shape != sides:
+        raise refusal(node, file, "has another slope than one for each channel")
+    made = nn.PReLU(slope.size)
+    made.weight.data = tensor_of(slope.reshape(-1))
     return made
 
 

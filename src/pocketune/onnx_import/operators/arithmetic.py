@@ -56,7 +56,9 @@ _REDUCTIONS: dict[str, Callable[..., Tensor]] = {
 @makes(*_REDUCTIONS)
 def _reduce(node: Node, file: OnnxFile) -> nn.Module:
     axes = given(node, "axes", 1, file)
-    if axes is None:
+    if not axes and node.attributes.get("noop_with_empty_axes", 0):
+        return nn.Identity()
+    if not axes:
         raise refusal(node, file, "reduces over the images of a batch")
     keeps_images(node, file, axes)
     keep = bool(node.attributes.get("keepdims", 1))

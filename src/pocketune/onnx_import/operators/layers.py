@@ -77,6 +77,8 @@ def _is_same(node: Node, file: OnnxFile, kernel: Pair, stride: Pair, dilation: P
 
 @makes("BatchNormalization")
 def _batch_norm(node: Node, file: OnnxFile) -> nn.Module:
+    if node.attributes.get("training_mode", 0):
+        raise refusal(node, file, "is one of training; export the network for inference")
     scale, bias, mean, variance = (required(node, place, file) for place in range(1, 5))
     kind = nn.BatchNorm2d if len(file.shape(node.output)) == 3 else nn.BatchNorm1d
     made = kind(len(scale), eps=float(node.attributes.get("epsilon", 1e-5)))
@@ -88,9 +90,13 @@ def _batch_norm(node: Node, file: OnnxFile) -> nn.Module:
 @makes("LayerNormalization")
 def _layer_norm(node: Node, file: OnnxFile) -> nn.Module:
     scale, bias = required(node, 1, file), constant(node, 2, file)
-    made = nn.LayerNorm(scale.shape, float(node.attributes.get("epsilon", 1e-5)))
-    made.weight.data = tensor_of(scale)
-    made.bias.data = torch.zeros_like(made.weight) if bias is None else tensor_of(bias)
+    values = file.values[node.output].shape
+    sides = values[int(node.attributes.get("axis", -1)) % len(values) :]
+    if np.broadcast_shapes(scale.shape, sides) != sides:
+        raise refusal(node, file, "has a scale for more than what it normalizes")
+    made = nn.LayerNorm(sides, float(node.attributes.get("epsilon", 1e-5)))
+    made.weight.data = tensor_of(np.broadcast_to(scale, sides))
+    made.bias.data = tensor_of(np.broadcast_to(0 * scale if bias is None else bias, sides))
     return made
 
 
@@ -135,18 +141,25 @@ def linear(weight: Array, bias: Array | None) -> nn.Linear:
 @makes("MaxPool", "AveragePool")
 def _pool(node: Node, file: OnnxFile) -> nn.Module:
     kernel = tuple(node.attributes["kernel_shape"])
+    if len(kernel) != 2:
+        raise refusal(node, file, "is not two-dimensional")
     stride = tuple(node.attributes.get("strides", (1,) * len(kernel)))
-    before, after = _padding(node, file, kernel, stride, (1, 1))
+    dilation = tuple(node.attributes.get("dilations", (1, 1)))
+    before, after = _padding(node, file, kernel, stride, dilation)
     ceil = bool(node.attributes.get("ceil_mode", 0))
+    # PyTorch pads both sides alike, and by half a kernel at most
+    pads = before == after and all(
+        2 * pad <= side for pad, side in zip(before, kernel, strict=True)
+    )
     if node.kind == "AveragePool":
         counts = bool(node.attributes.get("count_include_pad", 0))
-        if before != after:
-            raise refusal(node, file, f"pads unequally, by {before} and {after}")
+        if dilation != (1, 1):
+            raise refusal(node, file, "has dilations")
+        if not pads:
+            raise refusal(node, file, f"pads by {before} and {after}")
         rows, columns = before
         return nn.AvgPool2d(kernel, stride, (rows, columns), ceil, counts)
-    dilation = tuple(node.attributes.get("dilations", (1, 1)))
-    if before == after:
+    if pads:
         return nn.MaxPool2d(kernel, stride, before, dilation, ceil_mode=ceil)
-    pads = (before[1], after[1], before[0], after[0])
-    padding = nn.ConstantPad2d(pads, -float("inf"))
+    padding = nn.ConstantPad2d((before[1], after[1], before[0], after[0]), -float("inf"))
     return nn.Sequential(padding, nn.MaxPool2d(kernel, stride, 0, dilation, ceil_mode=ceil))

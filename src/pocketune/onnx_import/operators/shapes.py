@@ -1,6 +1,7 @@
 """Operators that move elements, and resizing."""
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -122,10 +123,23 @@ def _resize(node: Node, file: OnnxFile) -> nn.Module:
         return Function("Resize", partial(functional.interpolate, size=size))
     if mode not in ("linear", "cubic"):
         raise refusal(node, file, f"has the mode {mode}")
-    kind = "bilinear" if mode == "linear" else "bicubic"
+    if corners not in ("half_pixel", "pytorch_half_pixel", "align_corners"):
+        raise refusal(node, file, f"has the coordinates {corners}; export it with half_pixel")
     aligned = corners == "align_corners"
-    resize = partial(functional.interpolate, size=size, mode=kind, align_corners=aligned)
+    target: dict[str, Any] = {"size": size}
+    if not aligned and (scales := _scales(node, file)) is not None:
+        before = file.shape(node.data[0])[1:]
+        if size == tuple(int(s * side) for s, side in zip(scales, before, strict=True)):
+            target = {"scale_factor": scales}  # of which a pixel's place follows, not of the sizes
+    kind = "bilinear" if mode == "linear" else "bicubic"
+    resize = partial(functional.interpolate, mode=kind, align_corners=aligned, **target)
     return Function("Resize", resize)
+
+
+def _scales(node: Node, file: OnnxFile) -> tuple[float, float] | None:
+    """How many times a Resize or an Upsample enlarges rows and columns, if it has that."""
+    found = constant(node, 2 if node.kind == "Resize" and file.opset > 10 else 1, file)
+    return None if found is None or found.size != 4 else (float(found[2]), float(found[3]))
 
 
 @makes("DepthToSpace")
