@@ -117,6 +117,27 @@ def test_an_output_layer_with_a_forward_pass_of_its_own_has_no_embeddings(tmp_pa
     assert kit.manifest.embeddings is None
 
 
+def test_an_output_layer_that_reads_its_bias_gets_one(tmp_path: Path) -> None:
+    network = Told(lambda _, x: x)
+    network.fc = Cosine(4, CLASSES, bias=False)
+    adapted = adapt(network, LastLayer())
+    compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
+    assert torch.equal(adapted.fc.bias, torch.zeros(CLASSES))
+
+
+def test_an_output_layer_that_reads_no_bias_gets_none(tmp_path: Path) -> None:
+    class Angles(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.linear(functional.normalize(x), functional.normalize(self.weight))
+
+    network = Told(lambda _, x: x)
+    network.fc = Angles(4, CLASSES, bias=False)
+    adapted = adapt(network, LastLayer())
+    assert adapted.fc.bias is None
+    with pytest.raises(PocketuneError, match="output layer fc must be linear with a bias"):
+        compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
+
+
 def test_names_that_a_graph_has_are_refused(tmp_path: Path) -> None:
     network = Told(lambda network, x: x + network.embeddings)
     network.embeddings = nn.Parameter(torch.zeros(()))

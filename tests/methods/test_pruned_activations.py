@@ -133,7 +133,7 @@ def test_outputs_are_estimated_where_that_has_fewer_dimensions() -> None:
     assert exact.state_dict().keys() == fewer.state_dict().keys()
 
 
-@pytest.mark.parametrize("epsilon", [0, 1.5, True, "half"])
+@pytest.mark.parametrize("epsilon", [0, 1.5, True, "half", [1]])
 def test_errors_out_of_range(epsilon: object) -> None:
     with pytest.raises(PocketuneError, match=r"must be a number between 0 and 1\.5"):
         ActivationPruning(0.5, epsilon=epsilon)  # type: ignore[arg-type]

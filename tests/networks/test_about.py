@@ -86,6 +86,10 @@ def test_networks_of_timm_declare_theirs_themselves() -> None:
     assert about(network).normalization == Normalization.UNIT
     network.pretrained_cfg = {"mean": (0.5, 0.5, 0.5)}  # type: ignore[assignment]
     assert timm_normalization(network) is None
+    network.pretrained_cfg = {"mean": None, "std": None}  # type: ignore[assignment]
+    assert timm_normalization(network) is None
+    network.pretrained_cfg = {"mean": (0.5,), "std": (0.5,)}  # type: ignore[assignment]
+    assert timm_normalization(network) == Normalization.HALF
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import copy
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -27,6 +28,11 @@ STATE_SIZES = {  # tensors in the state dict, and some of their names, of torchv
     "resnet50": (320, ["layer1.0.downsample.1.weight", "layer4.2.bn3.num_batches_tracked"]),
     "resnet101": (626, ["layer3.22.conv3.weight", "layer4.2.bn3.num_batches_tracked"]),
 }
+
+
+with torch.device("meta"):
+    META = create_network("resnet18")
+WHOLE = {name: torch.zeros(t.shape, dtype=torch.int64) for name, t in META.state_dict().items()}
 
 
 def narrow(name):
@@ -140,6 +146,12 @@ def test_same_padding_keeps_names_and_sizes(name):
         ({"name": "resnet18", "classes": ["a", "b"]}, "must be a whole number"),
         ({"name": "resnet18", "width": "0.5"}, "width='0.5' must be a number above 0"),
         ({"name": "resnet18", "weights": True}, "weights=True must be 'imagenet', a file"),
+        ({"name": "resnet18", "weights": np.zeros(3)}, "must be 'imagenet', a file"),
+        ({"name": "resnet18", "weights": META}, "given model has no values: conv1 is on the meta"),
+        ({"name": "resnet18", "weights": META.state_dict()}, "no values: conv1.weight is on the"),
+        ({"name": "resnet18", "weights": WHOLE}, "conv1.weight has whole numbers, torch.int64"),
+        ({"name": "resnet18", "feature_fusion": "no"}, "must be True or False"),
+        ({"name": ["resnet18"]}, "name is of type list; give a str"),
         ({"name": "resnet18", "normalization": ((0.5,), (0.5,))}, r"is not a Normalization; give"),
         ({"name": "resnet18", "width": 0}, "must be a number above 0"),
         ({"name": "resnet18", "width": float("nan")}, "must be a number above 0"),

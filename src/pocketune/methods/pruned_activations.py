@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import nn
 
-from pocketune.errors import PocketuneError, check_truth
+from pocketune.errors import PocketuneError, check_truth, real_number
 from pocketune.layers import PrunedBatchNorm2d, PrunedConv2d, StandardizedConv2d
 from pocketune.layers.activation import RECTIFIERS
 from pocketune.layers.conv import computes_kernel, is_plain
@@ -84,7 +84,7 @@ class ActivationPruning(Method):
         check_truth(forward=self.forward)
         if self.epsilon is None:
             return
-        if isinstance(self.epsilon, (bool, str)) or not 0 < self.epsilon < 1.5:
+        if not 0 < (real_number(self.epsilon) or 0) < 1.5:
             raise PocketuneError(f"epsilon={self.epsilon!r} must be a number between 0 and 1.5")
         if not self.forward:
             raise PocketuneError(

@@ -131,9 +131,13 @@ def name_of(network: nn.Module) -> str:
 def timm_normalization(network: nn.Module) -> Normalization | None:
     """The normalization that a network of timm declares; None for other networks."""
     facts = vars(network).get("pretrained_cfg")
-    if not isinstance(facts, Mapping) or not {"mean", "std"} <= set(facts):
+    if not isinstance(facts, Mapping) or not facts.get("mean") or not facts.get("std"):
         return None
-    return Normalization(tuple(facts["mean"]), tuple(facts["std"]))
+    # of a network of gray images, both have one number
+    mean, std = (
+        tuple(facts[name]) * (3 if len(facts[name]) == 1 else 1) for name in ("mean", "std")
+    )
+    return Normalization(mean, std)
 
 
 def set_about(network: nn.Module, **facts: Any) -> None:

@@ -169,7 +169,9 @@ def make_network(config: NetworkConfig) -> nn.Module:
     return _networks[config.name].builder(complete)
 
 
-def _find(name: str) -> _Entry | None:
+def _find(name: object) -> _Entry | None:
+    if not isinstance(name, str):
+        return None
     if name not in _networks:
         import_extension("networks", name)
     return _networks.get(name)

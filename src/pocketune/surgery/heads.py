@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.anatomy import anatomy
-from pocketune.networks.anatomy.modules import is_convolution, weighs
+from pocketune.networks.anatomy.modules import has_own_forward, is_convolution, weighs
 from pocketune.networks.anatomy.output import find_output
 from pocketune.networks.anatomy.trunk import Call, Run, run
-from pocketune.networks.copies import copy_network
+from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.networks.probe import probing
 
 TOLERANCE = 1e-5
@@ -228,8 +228,25 @@ def _same(network: nn.Module, joined: nn.Module, head: str, seen: Run) -> bool:
 
 
 def _add_bias(layer: nn.Module) -> None:
-    """Give a layer without a bias one of zeros, which changes nothing."""
-    if (isinstance(layer, nn.Linear) or is_convolution(layer)) and layer.bias is None:
-        weight = layer.weight
-        zeros = torch.zeros(_outputs(layer), dtype=weight.dtype, device=weight.device)
-        layer.bias = nn.Parameter(zeros, requires_grad=weight.requires_grad)
+    """Give a layer without a bias one of zeros, which changes nothing, if the layer adds it."""
+    if not (isinstance(layer, nn.Linear) or is_convolution(layer)) or layer.bias is not None:
+        return
+    weight = layer.weight
+    zeros = torch.zeros(_outputs(layer), dtype=weight.dtype, device=weight.device)
+    layer.bias = nn.Parameter(zeros, requires_grad=weight.requires_grad)
+    if has_own_forward(layer) and not _depends_on_bias(layer):
+        layer.bias = None
+
+
+@gradients_on()
+def _depends_on_bias(layer: nn.Linear | nn.Conv2d) -> bool:
+    """Whether a layer with a forward pass of its own, as a cosine classifier's, reads its bias."""
+    layer = copy.deepcopy(layer).requires_grad_()
+    assert layer.bias is not None
+    sides = layer.weight.shape[1:] if isinstance(layer, nn.Linear) else (layer.in_channels, 1, 1)
+    try:
+        scores = layer(layer.weight.new_ones(2, *sides))
+        (gradient,) = torch.autograd.grad(scores.sum(), layer.bias, allow_unused=True)
+    except Exception:  # its own code may raise anything
+        return False
+    return gradient is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pocketune.errors import PocketuneError, Remedy
+from pocketune.errors import PocketuneError, Remedy, check_truth
 from pocketune.networks.about import Normalization, about, check_normalization, set_about
 from pocketune.networks.anatomy.output import classifier_layers
 from pocketune.networks.architectures.backbone import Backbone, stages_of
@@ -126,6 +126,8 @@ def create_network(
     """
     if normalization is not None:
         check_normalization(normalization)
+    if feature_fusion is not None:
+        check_truth(feature_fusion=feature_fusion)
     weights = fetched(name, weights, width, padding, feature_fusion is not False, depth)
     config = NetworkConfig(
         name,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, check_type
 from pocketune.networks.about import Normalization, about, set_about
 from pocketune.networks.architectures.backbone import stages_of
 from pocketune.networks.architectures.dense import backbone_config
@@ -81,8 +81,14 @@ def fetched(
     """The file of weights that are on the hub; other weights as they are.
 
     Raises:
-        PocketuneError: No weights were published for these options, or the hub has no such file.
+        PocketuneError: No weights were published for these options, or the hub has no such file;
+            or name or weights are something else.
     """
+    check_type(str, name=name)
+    if weights is not None and not isinstance(weights, (str, PathLike, nn.Module, Mapping)):
+        raise PocketuneError(
+            f"weights={weights!r} must be 'imagenet', a file, a state dict or a model"
+        )
     published = PUBLISHED.get(name)
     if published is not None and published.hub and weights == "imagenet":
         options: dict[str, Any] = {
@@ -205,8 +211,4 @@ def _has_fusion(file: Path) -> bool:
 def _file(weights: Weights | None) -> Path | None:
     if weights is None or isinstance(weights, (nn.Module, Mapping)) or weights == "imagenet":
         return None
-    if not isinstance(weights, (str, PathLike)):
-        raise PocketuneError(
-            f"weights={weights!r} must be 'imagenet', a file, a state dict or a model"
-        )
     return Path(weights)

@@ -58,6 +58,14 @@ def weighs(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear) or is_convolution(module)
 
 
+def has_own_forward(module: nn.Module) -> bool:
+    """Whether a class of a user or another package computes, such as a cosine classifier's.
+
+    Such a layer need not be linear in what it reads, nor use all its parameters.
+    """
+    return not type(module).forward.__module__.startswith(("torch.", "pocketune."))
+
+
 def is_norm(module: nn.Module) -> bool:
     """Whether a module is a group norm, or has running statistics."""
     return isinstance(module, nn.GroupNorm) or hasattr(module, "running_mean")

@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.anatomy import anatomy
-from pocketune.networks.anatomy.modules import is_convolution, weighs
+from pocketune.networks.anatomy.modules import has_own_forward, is_convolution, weighs
 from pocketune.networks.copies import copy_shapes, gradients_on
 from pocketune.networks.probe import float_type, probing, tensors
 from pocketune.networks.shapes import RememberedShapes
@@ -162,12 +162,11 @@ def _nearest(output: Any, made: dict[Any, str]) -> Iterator[str]:
 def inputs_of(network: nn.Module, layer: str | None) -> Iterator[list[Tensor]]:
     """Collect what a layer reads while the network runs; nothing without a layer's path.
 
-    Nothing, too, if the layer has a forward pass of its own, as a cosine classifier has: it is not
-    linear in what it reads.
+    Nothing, too, if the layer has a forward pass of its own.
     """
     found: list[Tensor] = []
     module = None if layer is None else network.get_submodule(layer)
-    if module is None or not type(module).forward.__module__.startswith(("torch.", "pocketune.")):
+    if module is None or has_own_forward(module):
         yield found
         return
 

@@ -92,13 +92,21 @@ def load_state(
         source: Name of the weights for errors.
 
     Raises:
-        PocketuneError: A tensor is missing, unknown or of another shape; the message names it.
+        PocketuneError: A tensor is missing, unknown, of another shape, of whole numbers or without
+            values; the message names it.
     """
     own, state = network.state_dict(), _without_statistics(network, float_state(state), source)
     _check_names(own, state, source)
     fitting = {}
     for name, target in own.items():
         tensor = state.get(name, target)
+        kinds = tensor.is_floating_point() or tensor.dtype == torch.int8
+        if target.is_floating_point() and not kinds:
+            raise PocketuneError(
+                f"{source} does not fit the network: {name} has whole numbers, {tensor.dtype}"
+            )
+        if tensor.is_meta and not target.is_meta:
+            raise PocketuneError(f"{source} has no values: {name} is on the meta device")
         if tensor.shape == target.shape:
             fitting[name] = tensor
         elif name.rpartition(".")[0] not in outputs or tensor.shape[1:] != target.shape[1:]:

@@ -75,6 +75,8 @@ def _check(
             f"the given weights do not fit the network: {origin_name} has {other} where "
             f"{name} has {own}; check name, width and feature_fusion"
         )
+    if not _is_meta(target) and _is_meta(origin):
+        raise PocketuneError(f"the given model has no values: {origin_name} is on the meta device")
     if not (is_convolution(target) and is_convolution(origin)):
         return
     for field in GEOMETRY:
@@ -84,6 +86,10 @@ def _check(
                 f"{getattr(origin, field)} where {name} has {getattr(target, field)}"
                 + ("; try padding='same'" if field == "padding" else "")
             )
+
+
+def _is_meta(module: nn.Module) -> bool:
+    return any(tensor.is_meta for tensor in _tensors(module).values())
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
