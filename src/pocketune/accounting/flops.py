@@ -128,6 +128,7 @@ def _products(macs: int, further: int = 0) -> OperatorFlops:
     "aten._unsafe_view", "aten.as_strided", "aten.select_backward", "aten.slice_backward",
     "aten.index_select", "aten.gather", "aten.index", "aten._unsafe_index", "aten.repeat",
     "aten.stack", "aten.where", "aten.lift_fresh_copy", "aten.masked_fill",
+    "aten.tril", "aten.triu",
     "aten.native_dropout_backward", "aten.reflection_pad2d", "aten.replication_pad2d",
     "aten.channel_shuffle", "aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.roll",
     "aten.flip", "aten._reshape_copy", "aten.im2col", "aten.upsample_nearest2d",

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from pocketune.compiler.capture.arithmetic import ARITHMETIC
 from pocketune.compiler.capture.attention import einsum, multi_head, scaled_dot_product
 from pocketune.compiler.capture.simpler import SIMPLER
 from pocketune.torch_private import FUNCTIONAL_PAD, get_decompositions
@@ -49,7 +50,7 @@ _DECOMPOSED = (
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Functions of simpler operators, by the operator that they replace."""
     table: dict[Any, Callable[..., Any]] = get_decompositions(_DECOMPOSED)
-    return {**table, **SIMPLER}
+    return {**table, **SIMPLER, **ARITHMETIC}
 
 
 functional = nn.functional

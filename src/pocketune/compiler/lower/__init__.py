@@ -14,6 +14,7 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     layer_norm,
     norm,
     patches,
+    places,
     products,
     resample,
     select,

@@ -102,6 +102,8 @@ _BINARY: dict[Any, str] = {
     aten.sub.Scalar: "Sub",
     aten.maximum.default: "Max",
     aten.minimum.default: "Min",
+    aten.pow.Scalar: "Pow",
+    aten.pow.Tensor_Tensor: "Pow",
 }
 
 
@@ -159,6 +161,8 @@ _UNARY: dict[Any, str] = {
     aten.sgn.default: "Sign",
     aten.sigmoid.default: "Sigmoid",
     aten.tanh.default: "Tanh",
+    aten.ceil.default: "Ceil",
+    aten.floor.default: "Floor",
     aten.sin.default: "Sin",
     aten.cos.default: "Cos",
 }

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from pocketune.compiler.lower.context import Context, lowers
-from pocketune.compiler.lower.elementwise import as_number
+from pocketune.compiler.lower.elementwise import as_number, elementwise
 from pocketune.compiler.lower.value import Value
 from pocketune.compiler.passes.program import shape_of
 from pocketune.errors import PocketuneError
@@ -111,7 +111,7 @@ def _slice_backward(
         ends = [0] * (2 * len(shape) + 2)
         ends[len(shape) + dim + 2] = step - 1
         name = b.add("Pad", name, b.constant(torch.tensor(ends).numpy()))
-        name = context.reshape(name, *shape[:dim], count * step, *shape[dim + 1 :])
+        name = context.reshape(name, *(0 for _ in shape[:dim]), count * step, *shape[dim + 1 :])
     start = range(shape[dim])[start:end:step].start
     pads = [0] * (2 * len(shape))
     pads[dim], pads[len(shape) + dim] = start, shape[dim] - start - count * step
@@ -180,10 +180,19 @@ def _norm(
     keepdim: bool = False,
     **_: Any,
 ) -> Value:
-    if order != 2:
-        raise PocketuneError(f"a vector norm of order {order} cannot be compiled; use order 2")
+    if order not in (1, 2):
+        raise PocketuneError(f"a vector norm of order {order} cannot be compiled; use order 1 or 2")
     dims = list(range(len(x.shape))) if dims is None else dims
-    return _reduce(context, node, "ReduceL2", x, dims, keepdim)
+    if order == 1:
+        x = elementwise(context, "Abs", [x], x.shape)
+    return _reduce(context, node, "ReduceSum" if order == 1 else "ReduceL2", x, dims, keepdim)
+
+
+@lowers(aten.cumsum.default)
+def _running_sum(context: Context, node: fx.Node, x: Value, dim: int, **_: Any) -> Value:
+    axis = context.builder.constant(torch.tensor(dim % len(x.shape)).numpy())
+    name = context.builder.add("CumSum", context.plain(x), axis)
+    return Value(shape_of(node), plain=name)
 
 
 def _reduce(

@@ -28,24 +28,6 @@ _EXACT = 1 << 24
 """Up to here, sums of ones are exact in float32."""
 
 
-@lowers(aten.topk.default)
-def _topk(
-    context: Context,
-    node: fx.Node,
-    x: Value,
-    count: int,
-    dim: int = -1,
-    largest: bool = True,
-    sorted: bool = True,
-) -> tuple[Value, Value]:
-    k = context.builder.constant(np.array([count]))
-    values, indices = context.builder.add_many(
-        "TopK", [context.plain(x), k], 2, axis=dim, largest=int(largest), sorted=int(sorted)
-    )
-    shape = tuple(count if i == dim % len(x.shape) else d for i, d in enumerate(x.shape))
-    return Value(shape, plain=values), Value(shape, plain=indices)
-
-
 @lowers(ops.magnitude_threshold.default)
 def _threshold(context: Context, node: fx.Node, x: Value, count: int) -> Value:
     """From the fewer elements, those below the threshold or those above it."""

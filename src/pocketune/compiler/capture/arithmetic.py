@@ -1,0 +1,115 @@
+"""Operators of single layers as arithmetic, and windows of maps as slices.
+
+PyTorch's own decompositions of these lead to primitives below ATen, or to tensors of indices.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+aten = torch.ops.aten
+
+
+def _log_sum_exp(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
+    dims = [*dims]
+    largest = x.amax(dims, keepdim=True)
+    total = (x - largest).exp().sum(dims, keepdim=keepdim).log()
+    total += largest if keepdim else x.amax(dims)
+    return total
+
+
+def _lerp(start: Tensor, end: Tensor, weight: float | Tensor) -> Tensor:
+    return start + weight * (end - start)
+
+
+def _addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
+    return x + value * (a / b)
+
+
+def _hard_shrink(x: Tensor, limit: float = 0.5) -> Tensor:
+    return torch.where(x.abs() <= limit, 0.0, x)
+
+
+def _hard_shrink_backward(g: Tensor, x: Tensor, limit: float) -> Tensor:
+    return torch.where(x.abs() <= limit, 0.0, g)
+
+
+def _norm(x: Tensor, order: float | None, dims: Sequence[int], keepdim: bool = False) -> Tensor:
+    norm: Tensor = aten.linalg_vector_norm(x, 2 if order is None else order, dims, keepdim)
+    return norm
+
+
+def _log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
+    """With the exponential that PyTorch's gradient reads."""
+    small = (-x.abs()).exp()
+    return -(1 + small).log() - (-x).relu(), small
+
+
+def _log_sigmoid_backward(g: Tensor, x: Tensor, _: Tensor) -> Tensor:
+    return g * (-x).sigmoid()
+
+
+Pair = Sequence[int]
+
+
+def _windows(x: Tensor, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Tensor:
+    """(N, C, H, W) -> (N, C x kernel pixels, windows): the pixels of each window, below another."""
+    rows, columns = padding
+    x = functional.pad(x, (columns, columns, rows, rows))
+    places = _places(x.shape[2:], kernel, dilation, stride)
+    pieces = [x[:, :, down, across] for down, across in places]
+    return torch.stack(pieces, 2).reshape(x.shape[0], x.shape[1] * len(pieces), -1)
+
+
+def _from_windows(
+    x: Tensor, size: Pair, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair
+) -> Tensor:
+    """The sum of windows in maps of this size: the transpose of `_windows`."""
+    padded = [side + 2 * pad for side, pad in zip(size, padding, strict=True)]
+    places = _places(padded, kernel, dilation, stride)
+    channels = x.shape[1] // len(places)
+    counts = [len(range(*part.indices(side))) for part, side in zip(places[0], padded, strict=True)]
+    pieces = x.reshape(x.shape[0], channels, len(places), *counts).unbind(2)
+    total: Tensor | None = None
+    for piece, (down, across) in zip(pieces, places, strict=True):
+        rows = aten.slice_backward(
+            piece, [*piece.shape[:3], padded[1]], 3, across.start, across.stop, across.step
+        )
+        whole = aten.slice_backward(
+            rows, [*piece.shape[:2], *padded], 2, down.start, down.stop, down.step
+        )
+        total = whole if total is None else total + whole
+    assert total is not None
+    return total[:, :, padding[0] : padding[0] + size[0], padding[1] : padding[1] + size[1]]
+
+
+def _places(size: Pair, kernel: Pair, dilation: Pair, stride: Pair) -> list[tuple[slice, slice]]:
+    """For each pixel of a window, the rows and the columns where all windows have it."""
+    counts = [
+        (side - apart * (width - 1) - 1) // step + 1
+        for side, width, apart, step in zip(size, kernel, dilation, stride, strict=True)
+    ]
+
+    def part(axis: int, pixel: int) -> slice:
+        first = pixel * dilation[axis]
+        return slice(first, first + stride[axis] * (counts[axis] - 1) + 1, stride[axis])
+
+    return [(part(0, i), part(1, j)) for i in range(kernel[0]) for j in range(kernel[1])]
+
+
+ARITHMETIC: dict[Any, Callable[..., Any]] = {
+    aten.addcdiv.default: _addcdiv,
+    aten.col2im.default: _from_windows,
+    aten.hardshrink.default: _hard_shrink,
+    aten.hardshrink_backward.default: _hard_shrink_backward,
+    aten.im2col.default: _windows,
+    aten.lerp.Scalar: _lerp,
+    aten.lerp.Tensor: _lerp,
+    aten.log_sigmoid_backward.default: _log_sigmoid_backward,
+    aten.log_sigmoid_forward.default: _log_sigmoid,
+    aten.logsumexp.default: _log_sum_exp,
+    aten.norm.ScalarOpt_dim: _norm,
+}
