@@ -38,6 +38,23 @@ class TestFolders:
         assert [example.name for example in examples] == ["train/a/1", "val/a/2"]
         assert outside == ["train/loose", "other/b/3", "4"]
 
+    @pytest.mark.parametrize(
+        ("notes", "label"),
+        [
+            (["README"], "a"),
+            (["README", "r/LICENSE"], "a"),
+            (["labels.csv"], "r"),
+            (["labels.csv", "r/LICENSE"], "r"),
+            (["r/s/1"], "a"),
+            (["README", "r/s/1"], "a"),
+            (["README", "r/labels.csv"], "s"),
+        ],
+    )
+    def test_notes_may_lie_beside_the_folder_around_the_classes(self, notes, label) -> None:
+        """A table may tell the classes instead."""
+        examples, _ = in_class_folders([*notes, "r/s/a/2", "r/s/b/3"])
+        assert label in {example.label for example in examples}
+
     def test_nothing(self) -> None:
         assert in_class_folders([]) == ([], [])
 

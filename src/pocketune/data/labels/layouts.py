@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from pocketune.data.examples import Example, Examples, Repeated
+from pocketune.data.labels.rows import is_table
 from pocketune.data.names import Names
 from pocketune.tasks.base import as_label
 
@@ -62,7 +63,8 @@ def in_class_folders(names: Sequence[str]) -> tuple[Examples, Names]:
     """
     packed = names if isinstance(names, Names) else Names(names)
     places, numbers = packed.folders()
-    read = _labels(places)
+    with_tables = {name.rpartition("/")[0] for name in packed if is_table(name)}
+    read = _labels(places, _around_classes(places, with_tables))
     known = np.array([found is not None for found in read], bool)[numbers]
     kept = numbers[known]
     labels, parts = (
@@ -72,9 +74,23 @@ def in_class_folders(names: Sequence[str]) -> tuple[Examples, Names]:
     return inside, packed.take(np.flatnonzero(~known))
 
 
-def _labels(places: Sequence[str]) -> list[tuple[str, str | None] | None]:
-    """The class and the part of the files in each of these folders; None outside of classes."""
-    prefix = wrapper_of(places)
+def _around_classes(places: Sequence[str], with_tables: Collection[str]) -> str:
+    """`wrapper_of`, also with files beside the one folder, such as a README, but no table."""
+    prefix = ""
+    while True:
+        here = prefix.removesuffix("/")
+        inside = {place[len(prefix) :] for place in places if place.startswith(prefix)} - {""}
+        tops = {_top(place) for place in inside}
+        if len(tops) != 1 or inside == tops or here in with_tables:
+            return prefix
+        prefix += tops.pop() + "/"
+
+
+def _labels(places: Sequence[str], prefix: str) -> list[tuple[str, str | None] | None]:
+    """The class and the part of the files in each of these folders; None outside of classes.
+
+    `prefix` is the path, with its slash, of the folder that contains the class folders or parts.
+    """
     paths = [
         place[len(prefix) :].split("/") if len(place) >= len(prefix) else [] for place in places
     ]

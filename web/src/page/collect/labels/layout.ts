@@ -56,7 +56,7 @@ export function isOwn(path: string): boolean {
  */
 export function byFolders(paths: string[]): Layout {
   const folders = foldersOf(paths);
-  const prefix = wrapper(folders);
+  const prefix = aroundClasses(folders, new Set(foldersOf(paths.filter(isTable))));
   const below = new Map(
     folders.map((folder) => [folder, folder.slice(prefix.length).split("/").filter(Boolean)]),
   );
@@ -108,6 +108,22 @@ export function foldersOf(paths: string[]): string[] {
 
 export function folderOf(path: string): string {
   return path.slice(0, Math.max(0, path.lastIndexOf("/")));
+}
+
+/** `wrapper`, also with files beside the one folder, such as a README, but no table. */
+function aroundClasses(folders: string[], withTables: Set<string>): string {
+  let prefix = "";
+  for (;;) {
+    const here = prefix.slice(0, -1);
+    const inside = folders
+      .filter((folder) => folder.startsWith(prefix) && folder !== prefix)
+      .map((folder) => folder.slice(prefix.length));
+    const tops = new Set(inside.map((folder) => folder.split("/")[0]!));
+    const [top] = tops;
+    if (tops.size !== 1 || !inside.some((folder) => folder.includes("/"))) return prefix;
+    if (withTables.has(here)) return prefix;
+    prefix += `${top!}/`;
+  }
 }
 
 /** The folder, with its slash, that contains everything; empty if it is the only class. */
