@@ -9,6 +9,7 @@ import onnxruntime as ort
 from onnx import numpy_helper
 
 from pocketune.arrays import FloatArray
+from pocketune.device.engine.session import start_session
 
 
 def plain_model(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -37,12 +38,11 @@ def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
     with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
         file = Path(folder) / "folded.onnx"
         options = ort.SessionOptions()
-        options.use_per_session_threads = False  # the device half has the process share a pool
         options.log_severity_level = 3
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(file)
         options.add_session_config_entry("session.disable_quant_qdq", "1")
-        ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        start_session(model.SerializeToString(), options)
         folded = onnx.load(file)
     standard = [opset for opset in folded.opset_import if not opset.domain]
     del folded.opset_import[:]

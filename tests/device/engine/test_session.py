@@ -115,17 +115,31 @@ def test_a_graph_that_cannot_be_opened_says_why(
         session.Graph(kit, "step.onnx", bound={}, inputs=[], outputs=[])
 
 
-HOST = """
+PROGRAM = """
+import sys
 import onnxruntime
+from onnx import TensorProto, helper
 
-onnxruntime.set_global_thread_pool_sizes(1, 1)
+if sys.argv[1] == "shared":
+    onnxruntime.set_global_thread_pool_sizes(1, 1)
+
 from pocketune.device.engine import session
 
-assert session.ort is onnxruntime
+values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", values[:1], values[1:])
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+data = model.SerializeToString()
+session.open_session(data, as_written=True)
+options = onnxruntime.SessionOptions()
+options.use_per_session_threads = sys.argv[1] != "shared"
+onnxruntime.InferenceSession(data, options)
 """
 
 
-def test_a_program_that_has_sized_the_thread_pool_keeps_it() -> None:
-    """The runtime sizes it once in a process, and refuses another size."""
-    done = subprocess.run([sys.executable, "-c", HOST], capture_output=True, text=True)
+@pytest.mark.parametrize("threads", ["of its own", "shared"])
+def test_a_program_opens_sessions_as_before(threads: str) -> None:
+    """The runtime has one pool for all sessions of a process, or one for each."""
+    command = [sys.executable, "-c", PROGRAM, threads]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert not done.stdout + done.stderr

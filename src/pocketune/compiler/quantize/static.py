@@ -42,8 +42,8 @@ LAYERS = ("Conv", "Add", "Gemm", "MatMul")
 """Operators that can stay in float32 one by one."""
 
 
-class _SharedPool:
-    """Opens the session as the device does; a calibrator would start another thread pool."""
+class _AsOnDevice:
+    """Opens the session as the device does, with its threads and the arena of all sessions."""
 
     def create_inference_session(self) -> None:
         """Open the model that has the watched tensors as outputs."""
@@ -63,11 +63,11 @@ class _Once(CalibrationDataReader):  # type: ignore[misc]
         return feeds
 
 
-class MinMax(_SharedPool, MinMaxCalibrater):  # type: ignore[misc]
+class MinMax(_AsOnDevice, MinMaxCalibrater):  # type: ignore[misc]
     """The whole range of the values seen."""
 
 
-class Percentile(_SharedPool, PercentileCalibrater):  # type: ignore[misc]
+class Percentile(_AsOnDevice, PercentileCalibrater):  # type: ignore[misc]
     """The range without the outermost 0.001 % of values."""
 
 

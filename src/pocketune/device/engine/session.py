@@ -57,11 +57,7 @@ def products_saturate() -> bool:
         return True
 
 
-# All sessions share one thread pool and one arena: two pools of spinning threads slow each other
-# down, and two arenas would hold the peaks of both graphs. A program that has set the sizes of the
-# pool before keeps them.
-with contextlib.suppress(Exception):  # the runtime's own types have no common base
-    ort.set_global_thread_pool_sizes(_THREADS, 1)
+# All sessions share one arena: two would hold the peaks of both graphs.
 _TO_THE_NEXT_POWER_OF_TWO = 0
 ort.create_and_register_allocator(
     ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT),
@@ -95,7 +91,9 @@ def open_session(
     if isinstance(model, Path):
         refuse_undecodable(model)
     options = ort.SessionOptions()
-    options.use_per_session_threads = False
+    options.intra_op_num_threads, options.inter_op_num_threads = _THREADS, 1
+    # between its runs, the waiting threads of a session would slow down those of another
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.use_env_allocators", "1")
     options.enable_mem_pattern = False
     options.log_severity_level = 3
@@ -110,10 +108,22 @@ def open_session(
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
         options.enable_mem_reuse = False
-    source = str(model) if isinstance(model, Path) else model
-    session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    session = start_session(str(model) if isinstance(model, Path) else model, options)
     session._model_bytes = None  # it would keep the bytes, which it no longer needs
     return session
+
+
+def start_session(model: str | bytes, options: ort.SessionOptions) -> ort.InferenceSession:
+    """A session with threads of its own, or with those that the program shares between all."""
+    settings: dict[str, Any] = {"providers": ["CPUExecutionProvider"], "enable_fallback": 0}
+    try:
+        return ort.InferenceSession(model, options, **settings)
+    except RuntimeError as error:
+        if "use_per_session_threads" not in str(error):
+            raise
+        options.use_per_session_threads = False
+        options.intra_op_num_threads = options.inter_op_num_threads = 0
+        return ort.InferenceSession(model, options, **settings)
 
 
 def write_adapter(path: Path, values: Arrays) -> None:
