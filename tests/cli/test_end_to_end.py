@@ -186,6 +186,7 @@ def begin(folder: Path, photos: Path, kit: Path, *more: object) -> subprocess.Po
     assert process.stdout.readline().startswith("photos  3 classes (blue, green, red), 24 to train")
     assert process.stdout.readline().startswith("cache  features of ")
     assert process.stdout.readline().startswith("start  classifier from the photos")
+    assert process.stdout.readline().startswith("steps  begin with 1/16 of its outputs")
     assert process.stdout.readline().startswith(f"epoch 1/{LONG}")
     assert process.stdout.readline().startswith(f"epoch 2/{LONG}")
     return process

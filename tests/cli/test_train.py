@@ -29,10 +29,11 @@ def settings_of(folder: Path):
 def test_says_how_it_went_and_how_to_go_on(run, photos, kit):
     result = run("train", photos, "--kit", kit, "--epochs", 2, "--lr", 0.05)
     assert result.exit_code == 0, result.output
-    seen, cache, *told = result.stdout.splitlines()
+    seen, cache, start, *told = result.stdout.splitlines()
     assert seen == "photos  3 classes (blue, green, red), 24 to train, 6 to validate"
     assert cache == "cache  off: keeping 4 crops of each photo pays from 8 epochs on"
-    assert told[0].startswith("start  classifier from the photos (")
+    assert start.startswith("start  classifier from the photos (")
+    assert told[0].startswith("steps  begin with 1/16 of its outputs, because")
     assert told[1].startswith("epoch 1/2  loss ")
     assert told[3].startswith("classifier computed again (")
     assert re.fullmatch(

@@ -149,9 +149,13 @@ def test_a_file_that_cannot_be_made(
     assert "Read-only file system" in noted.notes[1]
 
 
+TRIALS = 8
+"""Steps without an update, which tell how steep the classifier may be."""
+
+
 def stopped(kit: Path, photos: Path, out: Path, at: int = 9, **options: Any) -> Path:
     """A run that is interrupted in a step."""
-    stopping = failing("gradients", at, interrupt, FrozenEngine)
+    stopping = failing("gradients", TRIALS + at, interrupt, FrozenEngine)
     with pytest.raises(Interrupted):
         run(kit, photos, out, cache="disk", draws=2, engine=stopping, **options)
     return out

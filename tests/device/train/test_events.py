@@ -111,11 +111,15 @@ def test_a_run_writes_none_unless_it_is_asked_to(kit, photos, tmp_path):
     assert not files(tmp_path / "run")
 
 
+TRIALS = 8
+"""Steps without an update, which tell how steep the classifier may be."""
+
+
 def test_a_resumed_run_appends_a_file_that_replaces_later_steps(kit, photos, tmp_path):
     def crash(_):
         raise RuntimeError("power cut")
 
-    engine = failing("gradients", at=4, action=crash)
+    engine = failing("gradients", at=TRIALS + 4, action=crash)
     with pytest.raises(RuntimeError, match="power cut"):
         train(kit, photos, tmp_path / "run", **options(engine=engine, checkpoint_every=2))
     resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())

@@ -21,10 +21,11 @@ export class RunLog {
     return this.lines.flatMap((line) => (line.kind === "step" ? [Number(line["seconds"])] : []));
   }
 
-  start(counters: Counters): void {
+  start(counters: Counters, factor: number): void {
     this.write("start", 0, {
       head: counters.head,
       head_images: counters.headImages,
+      head_factor: factor,
       ...named(counters.estimate, "estimated_"),
       ...named(counters.start, "validation_"),
       memory: this.heap(),

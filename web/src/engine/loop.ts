@@ -10,6 +10,7 @@ import { Purpose, Random } from "./random";
 import { type Run, Stopped } from "./run";
 import { learningRate } from "./schedule";
 import { isRefitted, refit, type Start, write } from "./start";
+import { temper } from "./temper";
 
 const CHECKPOINT_SECONDS = 20;
 
@@ -92,7 +93,9 @@ export class Loop {
     const { score: found, judged } = await this.validate();
     const { counters } = this;
     Object.assign(counters, { start: found, best: found, judged, started: true });
-    this.log.start(counters);
+    const { engine, run, training } = this;
+    const factor = run.steps ? await temper(run, engine, training, counters.head) : 1;
+    this.log.start(counters, factor);
     this.emitEpoch(0, null, found, true);
     if (!this.run.steps) this.finish("steps", found);
     else this.save();

@@ -45,6 +45,13 @@ describe("a run", () => {
     expect(events.filter(({ kind }) => kind === "checkpoint").length).toBe(1);
   });
 
+  test("begins with a classifier that is as sure as it is right", async () => {
+    const { result } = await runSmall({ settings: { ...SGD, epochs: 1, lr: 1e-12 } });
+    const [start, step] = result!.log;
+    expect([1, 1 / 4, 1 / 16, 1 / 64]).toContain(start!["head_factor"]);
+    expect(step!["loss"]).toBeLessThan(2 * Math.log(3));
+  });
+
   test("gives the same bits again", async () => {
     const [first, second] = [await runSmall(), await runSmall()];
     expect(timeless(second.result!)).toEqual(timeless(first.result!));
@@ -59,7 +66,7 @@ describe("a run", () => {
   });
 
   test("begins with the values of another, whose classifier is kept where it is better", async () => {
-    const { result } = await runSmall();
+    const { result } = await runSmall({ photos: photosOf(40, 100) }); // the last values, not the best
     const kit = await openKit("frozen");
     const from = { state: result!.parameters, stateClasses: CLASSES };
     const further = await runSmall({ ...from, settings: { ...SGD, epochs: 0 } });
@@ -67,7 +74,7 @@ describe("a run", () => {
     const { head, estimate } = further.result!.counters;
     if (head === "kept") expect(further.result!.parameters).toEqual(result!.parameters);
     else expect(head).toBe(fresh.result!.counters.head);
-    expect(estimate!.loss).toBeLessThanOrEqual(fresh.result!.counters.estimate!.loss);
+    expect(estimate!.loss).toBeLessThan(fresh.result!.counters.estimate!.loss + 1e-6);
     for (const { name } of kit.manifest.parameters) {
       if (kit.manifest.task.head.includes(name)) continue;
       expect(further.result!.parameters.get(name)).toEqual(result!.parameters.get(name));
@@ -232,8 +239,10 @@ test("classes of uneven size are trained with offsets, which the result does not
   expect(result!.settings.balance).toBe(0.5);
   const still = await runSmall({ photos, settings: { ...settings, epochs: 0 } });
   const bias = (finished: typeof still) => finished.result!.parameters.get("fc.bias")!.data;
+  // Steps begin with a part of the classifier's outputs.
+  const factor = result!.counters.bestStep ? Number(result!.log[0]!["head_factor"]) : 1;
   bias({ ...still, result }).forEach((value, c) => {
-    expect(value).toBeCloseTo(bias(still)[c]!, 5);
+    expect(value).toBeCloseTo(factor * bias(still)[c]!, 5);
   });
 });
 

@@ -172,7 +172,8 @@ def format_photos(report: PhotosReport) -> str:
 
 def _start_lines(report: StartReport) -> list[str]:
     uneven = [format_imbalance(report)] if report.imbalance > UNEVEN else []
-    return [*uneven, format_start(report)]
+    factor = [format_factor(report.factor)] if report.factor < 1 else []
+    return [*uneven, format_start(report), *factor]
 
 
 def format_start(report: StartReport) -> str:
@@ -204,6 +205,14 @@ def format_imbalance(report: StartReport) -> str:
     if report.balance == 0:
         return f"{text}; each photo counts alike (balance 0)"
     return f"{text}; photos of rare classes count more (balance {report.balance:g})"
+
+
+def format_factor(factor: float) -> str:
+    """One line for a classifier that is less steep in the first step."""
+    return (
+        f"steps  begin with 1/{1 / factor:.0f} of its outputs, because the features of a batch are "
+        "far from those of the network"
+    )
 
 
 def format_step(report: StepReport) -> str:

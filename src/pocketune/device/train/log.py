@@ -186,13 +186,14 @@ class RunLog:
         """Flush the metrics file to the disk; returns its length in bytes."""
         return self._metrics.sync()
 
-    def start(self, counters: Counters) -> None:
-        """Write and show what the run starts from."""
+    def start(self, counters: Counters, factor: float = 1.0) -> None:
+        """Write and show what the run starts from; `factor` is that of `temper`."""
         self._write(
             "start",
             step=0,
             head=counters.head,
             head_images=counters.head_images,
+            head_factor=factor,
             **self._known(counters.estimate).to_dict("estimated_"),
             **self._known(counters.start).to_dict("validation_"),
             memory=process_memory().peak,
@@ -206,6 +207,7 @@ class RunLog:
                 photos=len(self._run.photos.splits.train),
                 imbalance=self._run.photos.imbalance,
                 balance=self._run.settings.balance if self._run.steps else None,
+                factor=factor,
             )
         )
 

@@ -17,9 +17,11 @@ from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.checkpoint import Saver
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.optimizer import clip_scale, gradient_norm
+from pocketune.device.train.progress import PhotosReport
 from pocketune.device.train.record import record_run
 from pocketune.device.train.refit import is_refitted, refit
 from pocketune.device.train.schedule import CosineSchedule
+from pocketune.device.train.temper import BATCHES, temper
 from pocketune.errors import PocketuneError
 
 if TYPE_CHECKING:
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from pocketune.device.train.folder import Run
     from pocketune.device.train.interrupt import StopRequest
     from pocketune.device.train.log import RunLog
-    from pocketune.device.train.progress import PhotosReport
     from pocketune.tasks import Score, Task
 
 
@@ -97,10 +98,20 @@ class Loop:
         counters.judged = judged
         counters.started = True
         self._saver.save_best(self._state)
-        self._log.start(counters)
-        if not self._run.steps or self._is_late():
+        trains = self._run.steps > 0 and not self._is_late()
+        self._log.start(counters, self._temper() if trains else 1.0)
+        if not trains:
             self._finish("time" if self._run.steps else "steps", score)
         self.save()
+
+    def _temper(self) -> float:
+        began, most = time.monotonic(), 2 * BATCHES * self._run.batch
+
+        def show(photos: int) -> None:
+            left = (time.monotonic() - began) / photos * max(0, most - photos)
+            self._log.photos(PhotosReport("first steps", photos, max(most, photos), left))
+
+        return temper(self._run, self._state.engine, self._counters.head, show)
 
     def _train_epoch(self) -> None:
         counters = self._counters

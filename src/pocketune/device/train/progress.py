@@ -92,6 +92,7 @@ class StartReport:
         photos: All training photos.
         imbalance: Training photos of the largest class for each of the smallest.
         balance: How much rare classes count beyond their number of photos; None without steps.
+        factor: On the outputs of a computed classifier in the first step; see `temper`.
     """
 
     head: str
@@ -101,6 +102,7 @@ class StartReport:
     photos: int
     imbalance: float = 1.0
     balance: float | None = None
+    factor: float = 1.0
 
 
 @dataclass(frozen=True)
