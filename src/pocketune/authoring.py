@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from pocketune.compiler.draft import draft
 from pocketune.compiler.pipeline import compile
 from pocketune.compiler.progress import Progress, part, silent
 from pocketune.compiler.quantize.calibration import Calibration
@@ -20,6 +21,7 @@ from pocketune.eager import observe_formats
 from pocketune.eager.run import save_values
 from pocketune.errors import PocketuneError, check_choice, check_positive
 from pocketune.kit.kit import Kit
+from pocketune.kit.manifest import Manifest
 from pocketune.methods import Method, adapt, final_plan
 from pocketune.methods.method import resolve_frozen_bits
 from pocketune.networks import Normalization, list_networks
@@ -81,6 +83,7 @@ def build_kit(
     frozen_bits: int | None = None,
     task: str | None = None,
     normalization: str | None = None,
+    check: Callable[[Manifest], None] | None = None,
     progress: Progress | None = None,
 ) -> Kit:
     """Create a network, adapt it to a method and compile it.
@@ -115,6 +118,8 @@ def build_kit(
             labels, or that of the network.
         normalization: `"imagenet"`, `"half"` (-1 to 1) or `"unit"` (0 to 1), of the images
             that the weights were trained with; None follows the weights, or is ImageNet's.
+        check: Called with a draft of the kit's manifest before it is compiled, which takes longer;
+            what it raises ends the building.
         progress: Called with what is done next, and the share of the time that is over.
 
     Raises:
@@ -155,14 +160,15 @@ def build_kit(
     # Adapt in float32 first: the error of the kit's frozen part is measured against it. Weights
     # that were published in 8 bits are not rounded again.
     adapted = adapt(created, method, frozen_bits=8 if rounded and bits == 8 else 32)
+    step: dict[str, Any] = {"batch": batch, "size": size, "task": learned, "frozen_bits": bits}
+    calibrates = bits == 8 and photos is not None
+    if check is not None:
+        check(draft(adapted, **step, calibrated=calibrates))
     kit = compile(
         adapted,
         out,
-        batch=batch,
-        size=size,
-        task=learned,
-        frozen_bits=bits,
-        calibration=_calibration(photos, size) if bits == 8 and photos is not None else None,
+        **step,
+        calibration=_calibration(photos, size) if calibrates and photos is not None else None,
         progress=part(progress, _CREATED),
     )
     if save_network is not None:

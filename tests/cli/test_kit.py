@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from pocketune import authoring
 from pocketune.kit import Kit
 from pocketune.weights import create_network
 
@@ -49,6 +50,19 @@ def test_build(run, photos):
     assert values["fc.weight"].shape[0] == 3
     assert "conv1.weight" in values  # frozen, and there all the same
     assert json.loads(run("kit", "show", "kit.zip", "--json").stdout)["method"]["name"] == "last"
+
+
+@pytest.mark.parametrize("budget", ["2MB", "20GB"])
+def test_a_budget_is_checked_before_the_kit_is_compiled(run, monkeypatch, budget):
+    compiled = []
+    monkeypatch.setattr(authoring, "compile", lambda *_, **__: compiled.append(1) or NotImplemented)
+    result = run("kit", "build", *SMALL, "--classes", 3, "--out", "kit", "--budget", budget)
+    assert bool(compiled) == (budget == "20GB")
+    if not compiled:
+        assert result.exit_code == 1
+        said = r"error: the budget of 2\.0 MB is \d+ MB short: training takes at least \d+ MB \(.*"
+        assert re.fullmatch(said, result.stderr.splitlines()[-1])
+        assert not Path("kit").exists()
 
 
 def test_build_for_a_number_of_classes(run, photos):

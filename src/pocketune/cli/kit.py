@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,12 @@ class BuildOptions:
         metavar="N",
         unset="1,000; 21 for classes of pixels; those of an .onnx file",
     )
+    budget: str | None = option(
+        "Refuse a kit that cannot be trained in so much memory of a process, such as "
+        "[bold]96MB[/bold], before it is compiled.",
+        default=None,
+        metavar="SIZE",
+    )
     save_network: Path | None = option(
         "Also save all weights of the network as .safetensors, for training with --engine torch.",
         default=None,
@@ -130,9 +137,10 @@ def build(
     """Compile a network's training step into a kit, for devices without PyTorch."""
     from pocketune.data import load_splits
     from pocketune.device.memory.baseline import training_baseline
-    from pocketune.device.memory.sizes import format_size
+    from pocketune.device.memory.sizes import format_size, parse_size
     from pocketune.device.train.settings import TrainSettings
 
+    budget = None if options.budget is None else parse_size(options.budget)
     reading.check_photos(options.photos)
     process = training_baseline()  # before PyTorch is imported, which a training process never does
     wait_asleep()
@@ -162,6 +170,7 @@ def build(
             classes=options.classes,
             save_network=options.save_network,
             task=task.task,
+            check=None if budget is None else partial(_check_budget, budget, process),
             progress=progress,
         )
     optimizer = TrainSettings().optimizer
@@ -229,6 +238,26 @@ def training_memory(manifest: Manifest, process: int) -> dict[str, int]:
         ).total
         for name in OPTIMIZERS
     }
+
+
+def _check_budget(budget: int, process: int, manifest: Manifest) -> None:
+    """Refuse a kit whose training does not fit a budget, with whatever optimizer.
+
+    Raises:
+        BudgetExceeded: It does not.
+    """
+    from pocketune.device.memory.budget import BudgetExceeded
+    from pocketune.device.memory.estimate import estimate_memory
+    from pocketune.device.memory.sizes import format_size
+
+    classes = len(manifest.classes)
+    least = estimate_memory(manifest, process=process, classes=classes, slots=0)
+    if least.total > budget:
+        raise BudgetExceeded(
+            f"the budget of {format_size(budget)} is {format_size(least.total - budget)} short: "
+            f"training takes at least {format_size(least.total)} ({least}); give smaller images, a "
+            "smaller batch, another method or a larger budget"
+        )
 
 
 def kit_lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:

@@ -160,7 +160,7 @@ def train(
         groups = (network, images, shape, method, step)
         options = {name: each for group in groups for name, each in asdict(group).items()}
         reading = {"ignore": settings.ignore, "class_names": settings.class_names}
-        options = {"photos": run.photos, **options, **reading}
+        options = {"photos": run.photos, "budget": settings.budget, **options, **reading}
         with built_kit(trained.network, options, out) as (path, values):
             _print_result(_train(path, run.photos, out, settings, engine, deadline, values))
         return

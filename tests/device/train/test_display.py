@@ -2,6 +2,7 @@
 
 import io
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,7 @@ from pocketune.device.train.progress import (
     RefitReport,
     Silent,
     StepReport,
+    closed_on_error,
 )
 from pocketune.tasks import Score
 
@@ -213,3 +215,19 @@ def test_a_terminal_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_seen()
     monkeypatch.setattr("sys.stdout", Terminal())
     assert is_seen()
+
+
+@pytest.mark.parametrize("error", [None, "the mask 2"])
+def test_an_error_does_not_continue_the_line(error: str | None) -> None:
+    def read() -> None:
+        with closed_on_error(line):
+            line.counting("masks")(1, 48)
+            if error is not None:
+                raise ValueError(error)
+
+    stream = Terminal()
+    line = LiveLine(stream)
+    with nullcontext() if error is None else pytest.raises(ValueError, match=error):
+        read()
+    shown = "\rmasks: 1/48  0:00 left"
+    assert stream.getvalue() == (shown if error is None else f"{shown}\n")

@@ -82,7 +82,8 @@ def check_budget(
         # Where all photos do not fit, the classifier is of fewer.
         return replace(estimate, head=head).within(budget)
     remedies = list(run.remedies(slots)) or list(run.bundled_kits(slots))
-    advice = f"it would fit with {' or with '.join(remedies)}" if remedies else "use a smaller kit"
+    smaller = "use a kit of smaller images or batches, or of another method"
+    advice = f"it would fit with {' or with '.join(remedies)}" if remedies else smaller
     raise BudgetExceeded(
         f"the budget of {format_size(budget)} is {format_size(estimate.total - budget)} short: "
         f"training needs about {format_size(estimate.total)} ({estimate}); {advice}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pocketune.tasks import Score
 
@@ -156,6 +157,16 @@ class Progress:
 
     def close(self) -> None:
         """Called when the run has ended or was stopped."""
+
+
+@contextmanager
+def closed_on_error(progress: Progress) -> Iterator[None]:
+    """End what a display shows if an error ends the context, so that its message has a line."""
+    try:
+        yield
+    except BaseException:
+        progress.close()
+        raise
 
 
 class Silent(Progress):

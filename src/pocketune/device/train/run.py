@@ -40,7 +40,7 @@ from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
 from pocketune.device.train.masks import masks_of
 from pocketune.device.train.photos import Photos, head_alone, is_linear, mask_options
-from pocketune.device.train.progress import Progress
+from pocketune.device.train.progress import Progress, closed_on_error
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.refit import is_refitted
 from pocketune.device.train.resuming import find_photos, open_checkpoint
@@ -169,7 +169,8 @@ def train(
         masks = masks_of(opened, mask_options(settings))
         settings = replace(settings, class_weights=weights, **asdict(masks))
     reclaim()  # what was imported makes room for the list of the photos
-    found = Photos.open(photos, settings, opened, after_mask=shown.counting("masks"), most=most)
+    with closed_on_error(shown):
+        found = Photos.open(photos, settings, opened, after_mask=shown.counting("masks"), most=most)
     check_patience(found, settings)
     check_balance(found, settings, opened)
     settings = _resolved(settings, found, opened)
@@ -243,7 +244,8 @@ def resume(
         settings = checkpoint.settings
         if budget is not None:
             settings = replace(settings, budget=parse_size(budget))
-        found = find_photos(checkpoint, photos, settings, kit, shown.counting("masks"))
+        with closed_on_error(shown):
+            found = find_photos(checkpoint, photos, settings, kit, shown.counting("masks"))
         memory = _checked(kit, settings, found, before)
         memory = _with_photos(memory, settings, found, kit)
         resumed = Run(
