@@ -41,6 +41,7 @@ def test_what_is_put_there_stays_alone(tmp_path: Path) -> None:
         ("manifest.json", PLAN, "holds a kit"),
         (COMPARISON, PLAN, "holds a comparison"),
         (PLAN, COMPARISON, "holds a plan"),
+        ("a.jpg", PLAN, "holds other files, such as a.jpg: choose another folder"),
     ],
 )
 def test_others_folders_are_refused(tmp_path: Path, file: str, own: str, said: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pocketune.device.train.folder import locked
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, writing
+from pocketune.files import reading, shown, writing
 from pocketune.kit.names import LAST, MANIFEST, METRICS, RESULT
 
 if TYPE_CHECKING:
@@ -22,6 +22,23 @@ _OTHERS = {
     PLAN: "a plan",
     COMPARISON: "a comparison",
 }
+
+
+_LEFT = {"cells", "runs", "kits"}
+"""What a comparison that was stopped early leaves."""
+
+
+def _refuse_strange(folder: Path) -> None:
+    """Refuse a folder with files that are none of ours, such as photos."""
+    strange = sorted(
+        entry.name
+        for entry in folder.iterdir()
+        if entry.name not in _LEFT and not entry.name.startswith(".")
+    )
+    if strange:
+        raise PocketuneError(
+            f"{folder} holds other files, such as {shown(strange[0])}: choose another folder"
+        )
 
 
 @contextmanager
@@ -41,6 +58,9 @@ def own_folder(folder: Path, own: str) -> Iterator[None]:
         for name, what in _OTHERS.items():
             if name != own and (folder / name).is_file():
                 raise PocketuneError(f"{folder} holds {what}: choose another folder")
+        if not (folder / own).is_file():
+            with suppress(FileNotFoundError, NotADirectoryError):
+                _refuse_strange(folder)
     with writing(f"the folder {folder}"):
         made = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)

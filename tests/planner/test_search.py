@@ -94,8 +94,8 @@ def test_nothing_fits_because_of_a_large_photo(tmp_path: Path, most: int, named:
     with pytest.raises(PocketuneError) as caught:
         search(tmp_path, FakeSource(THREE), budget=20, decoding=decoding)
     told = (
-        "for small: decoding daisy/a.webp (WEBP, 1710 x 960) takes about 28 MB; save it smaller or "
-        "as an ordinary JPEG, or remove it"
+        "for small: decoding daisy/a.webp (WEBP, 1710 x 960) takes about 28 MB; write small "
+        "copies of all photos with pocketune prepare, or leave out the largest with max_pixels"
     )
     assert str(caught.value).endswith(told if named else "for small")
 

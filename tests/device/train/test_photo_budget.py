@@ -66,7 +66,7 @@ def test_the_photo_that_breaks_the_budget_is_named(peak):
         check_budget(last(), settings, classes=2, images=9, before=before, decoding=SCREENSHOT)
     message = str(caught.value)
     assert "decoding a/shot.png (PNG, 1440 x 3200) takes about 20 MB" in message
-    assert "save it smaller" in message
+    assert "pocketune prepare" in message
     assert "\n" not in message
 
 

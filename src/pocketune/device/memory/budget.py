@@ -197,8 +197,8 @@ def heaviest_photo(decoding: Decoding) -> str:
     header = decoding.header
     return (
         f"decoding {shown(decoding.name)} ({header.format}, {header.width} x {header.height}) "
-        f"takes about {format_size(decoding.most)}; save it smaller or as an ordinary JPEG, or "
-        "remove it"
+        f"takes about {format_size(decoding.most)}; write small copies of all photos with "
+        "pocketune prepare, or leave out the largest with max_pixels"
     )
 
 
