@@ -258,17 +258,29 @@ def test_random_layers_other_than_dropout_are_refused(method: Method, tmp_path: 
         compile(network, tmp_path / "kit", **SETTINGS)
 
 
-def test_dropout_before_frozen_operators_without_weights_is_refused(tmp_path: Path) -> None:
+def test_dropout_before_frozen_operators_without_weights_drops_nothing(tmp_path: Path) -> None:
     network = tiny()
     network.pool = nn.Sequential(nn.Dropout(0.5), nn.Sigmoid(), network.pool)
-    with pytest.raises(PocketuneError, match=r"dropout in a frozen block does, here pool\.0;"):
-        compile(adapt(network, LastLayer()), tmp_path / "kit", batch=BATCH, size=SIZE)
+    kit = compile(adapt(network, LastLayer()), tmp_path / "kit", batch=BATCH, size=SIZE)
+    assert not kit.manifest.masks
 
 
-def test_dropout_in_a_frozen_block_is_refused(tmp_path: Path) -> None:
+def test_dropout_in_a_frozen_block_drops_nothing(tmp_path: Path) -> None:
     network = adapt(tiny(blocks=3), TopBlocks(blocks=1))
-    network.blocks[0].excite = nn.Sequential(nn.Dropout(0.5), network.blocks[0].excite)
-    with pytest.raises(PocketuneError, match=r"frozen block does, here blocks\.0\.excite\.0;"):
+    for block in network.blocks[0], network.blocks[2]:
+        block.excite = nn.Sequential(nn.Dropout(0.5), block.excite)
+    kit = compile(network, tmp_path / "kit", **SETTINGS)
+    assert [spec.name for spec in kit.manifest.masks] == ["blocks.2.excite.0.mask"]
+
+
+def test_a_frozen_part_that_depends_on_training_is_refused(tmp_path: Path) -> None:
+    class Louder(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * x if self.training else x
+
+    network = adapt(tiny(blocks=3), TopBlocks(blocks=1))
+    network.blocks[0].excite = nn.Sequential(Louder(), network.blocks[0].excite)
+    with pytest.raises(PocketuneError, match="computes something else in training than in eval"):
         compile(network, tmp_path / "kit", **SETTINGS)
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
 from pocketune.accounting import account
 from pocketune.compiler import Calibration, compile
 from pocketune.device.engine.onnx import OnnxEngine
-from pocketune.errors import PocketuneError
 from pocketune.methods import (
     BiasAndLast,
     FewBitBackward,
@@ -59,14 +59,64 @@ def test_a_frozen_transformer_in_integers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])
-def test_dropout_in_a_frozen_block_without_convolutions_is_refused(
+def test_dropout_in_a_frozen_block_without_convolutions_drops_nothing(
     place: int, tmp_path: Path
 ) -> None:
     network = adapt(transformer(), TopBlocks(blocks=1))
     network.blocks[0].mlp.insert(place, nn.Dropout(0.5))
-    with pytest.raises(PocketuneError, match=rf"dropout in a frozen .*blocks\.0\.mlp\.{place};"):
-        compile(network, tmp_path / "kit", batch=BATCH, size=SIZE)
-    assert not list(tmp_path.iterdir())
+    kit = compile(network, tmp_path / "kit", batch=BATCH, size=SIZE)
+    assert not kit.manifest.masks
+
+
+class Attends(nn.Module):
+    """Tokens (N, T, 16) -> the same; drops weights in PyTorch's function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+        self.attn_drop = nn.Dropout(0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        rate = self.attn_drop.p if self.training else 0.0
+        y = functional.scaled_dot_product_attention(q, k, v, dropout_p=rate)
+        return x + y.transpose(1, 2).flatten(2)
+
+
+class Encoder(nn.Module):
+    """Images (N, 3, 32, 32) -> scores (N, 4)."""
+
+    def __init__(self, blocks: nn.Module) -> None:
+        super().__init__()
+        self.patches, self.blocks, self.head = nn.Conv2d(3, 16, 8, 8), blocks, nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.patches(x).flatten(2).mT
+        scores: Tensor = self.head(self.blocks(tokens).mean(1))
+        return scores
+
+
+@pytest.mark.parametrize(
+    ("method", "blocks"),
+    [(LastLayer(), ()), (TopBlocks(1), (1,)), (FullFineTune(), (0, 1))],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["layers of PyTorch", "function of PyTorch"])
+def test_attention_that_drops(
+    method: Method, blocks: tuple[int, ...], kind: str, tmp_path: Path
+) -> None:
+    """With PyTorch's default rates; what is frozen drops nothing."""
+    if kind == "layers of PyTorch":
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        encoder: nn.Module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        paths = [f"blocks.layers.{block}.self_attn" for block in blocks]
+    else:
+        encoder = nn.Sequential(Attends(), Attends())
+        paths = [f"blocks.{block}" for block in blocks]
+    kit = compile(adapt(Encoder(encoder), method), tmp_path / "kit", batch=2, size=32)
+    drawn = [spec for spec in kit.manifest.masks if "supplied" in spec.name]
+    assert [spec.name for spec in drawn] == [f"{p}.supplied_dropouts.calls.0.mask" for p in paths]
+    assert all(spec.shape == (2, 2, 16, 16) for spec in drawn)
 
 
 @pytest.mark.parametrize("method", [LastLayer(), BiasAndLast()], ids=lambda m: m.name)

@@ -240,15 +240,14 @@ class StochasticDepth(nn.Module):
 
 
 def test_stochastic_depth_drops_whole_images() -> None:
-    net = nn.Sequential(
-        *(DropPath(0.25), StochasticDepth(0.5, "row"), StochasticDepth(0.5, "batch"), DropPath(0))
-    )
-    expected = (MaskSpec("0.mask", (6, 1, 1, 1), 0.75), MaskSpec("1.mask", (6, 1, 1, 1), 0.5))
+    others = StochasticDepth(0.5, "row"), StochasticDepth(0.5, "batch"), DropPath(0)
+    net = nn.Sequential(nn.Conv2d(3, 3, 1), DropPath(0.25), *others)
+    expected = (MaskSpec("1.mask", (6, 1, 1, 1), 0.75), MaskSpec("2.mask", (6, 1, 1, 1), 0.5))
     assert supply_masks(net, batch=6, size=8) == expected
     assert supply_masks(net, batch=6, size=8) == expected
     images = torch.randn(6, 3, 8, 8)
-    net[0].mask.copy_(torch.tensor([0, 1 / 0.75] * 3).view(6, 1, 1, 1))
-    torch.testing.assert_close(net.train()(images), images * net[0].mask)
+    net[1].mask.copy_(torch.tensor([0, 1 / 0.75] * 3).view(6, 1, 1, 1))
+    torch.testing.assert_close(net.train()(images), net[0](images) * net[1].mask)
 
 
 def test_dropout_that_nothing_calls_is_left_alone() -> None:

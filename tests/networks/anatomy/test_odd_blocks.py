@@ -277,14 +277,16 @@ class Two(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "joined",
-    [lambda a, b: (a, b), lambda a, b: {"a": a, "b": [b]}, lambda a, b: torch.cat([a, b], 1)],
+    ("joined", "said"),
+    [
+        (lambda a, b: (a, b), "Two returns more than the class scores; wrap it"),
+        (lambda a, b: {"a": a, "b": [b]}, "Two returns more than the class scores; wrap it"),
+        (lambda a, b: torch.cat([a, b], 1), "Two are computed by left and right together; let one"),
+    ],
     ids=["tuple", "nested", "concatenated"],
 )
-def test_two_heads_are_refused_by_their_names(joined: Callable[..., object]) -> None:
-    with pytest.raises(
-        PocketuneError, match="Two are computed by left and right together; let one"
-    ):
+def test_two_heads_are_refused(joined: Callable[..., object], said: str) -> None:
+    with pytest.raises(PocketuneError, match=said):
         output_layer(Two(joined))
 
 

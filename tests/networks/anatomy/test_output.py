@@ -51,6 +51,8 @@ class Heads(nn.Module):
                 return y.log_softmax(1)
             case "dict":
                 return {"logits": y}
+            case "features":
+                return {"logits": y, "features": x}
             case "beside":
                 self.embedding = self.other(x)
             case "pooled":
@@ -82,5 +84,7 @@ def test_a_convolution() -> None:
 def test_several_or_none_are_refused() -> None:
     with pytest.raises(PocketuneError, match="Heads are computed by output and other together"):
         output_layer(Heads("sum"))
+    with pytest.raises(PocketuneError, match="Heads returns more than the class scores; wrap it"):
+        output_layer(Heads("features"))
     with pytest.raises(PocketuneError, match="computed by no linear layer"):
         output_layer(nn.Sequential(nn.ReLU(), nn.Flatten()))

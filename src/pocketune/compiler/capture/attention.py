@@ -24,7 +24,7 @@ def scaled_dot_product(
     enable_gqa: bool = False,
 ) -> Any:
     """`softmax(query key^T * scale + mask) value` over the last two dimensions."""
-    if dropout_p or is_causal or enable_gqa:
+    if is_causal or enable_gqa:
         return NotImplemented
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = (query * scale) @ key.transpose(-2, -1)
@@ -32,7 +32,7 @@ def scaled_dot_product(
         scores = scores.masked_fill(~attn_mask, -math.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask
-    return scores.softmax(-1) @ value
+    return functional.dropout(scores.softmax(-1), dropout_p) @ value
 
 
 def multi_head(
@@ -59,7 +59,7 @@ def multi_head(
     """The attention of `nn.MultiheadAttention`, (T, N, E) each; see PyTorch for the arguments."""
     masks = (bias_k, bias_v, key_padding_mask, attn_mask)
     unusual = any(mask is not None for mask in masks) or any(others.values()) or add_zero_attn
-    if in_proj_weight is None or query.dim() != 3 or unusual or (training and dropout_p):
+    if in_proj_weight is None or query.dim() != 3 or unusual:
         return NotImplemented
     weights = in_proj_weight.chunk(3)
     biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
@@ -70,7 +70,7 @@ def multi_head(
         heads.append(projected.reshape(batch, tokens, num_heads, -1).transpose(1, 2))
     q, k, v = heads
     scores = (q / math.sqrt(q.shape[-1])) @ k.transpose(-2, -1)
-    weights_of_tokens = scores.softmax(-1)
+    weights_of_tokens = functional.dropout(scores.softmax(-1), dropout_p, training)
     batch, _, tokens, _ = q.shape
     y = (weights_of_tokens @ v).transpose(1, 2).reshape(batch, tokens, -1)
     y = functional.linear(y, out_proj_weight, out_proj_bias).transpose(0, 1)

@@ -6,13 +6,14 @@ module for it is called DropPath, torchvision's StochasticDepth.
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from pocketune.compiler.capture.operators import PlainOperators
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
 from pocketune.networks.copies import copy_shapes
@@ -21,6 +22,10 @@ from pocketune.networks.shapes import RememberedShapes
 
 SUPPLIED = "supplied_dropouts"
 """Name of the modules that stand for the calls of `functional.dropout` in a module."""
+
+
+_DROPPING = frozenset({"dropout", "scaled_dot_product_attention"})
+"""Functions that may drop something."""
 
 
 class SuppliedDropout(nn.Module):
@@ -58,16 +63,16 @@ class RepeatedDropout(nn.Module):
     """Dropouts that stand for the calls of one, in a forward pass that calls it several times.
 
     Args:
-        calls: That of each call, in order.
+        calls: That of each call, in order; the identity for one that drops nothing.
     """
 
-    def __init__(self, calls: Iterable[SuppliedDropout]) -> None:
+    def __init__(self, calls: Iterable[nn.Module]) -> None:
         super().__init__()
         self.calls = nn.ModuleList(calls)
         self._next = 0
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the `SuppliedDropout` whose turn it is."""
+        """As the module whose turn it is."""
         if not self.training:
             return x
         dropout = self.calls[self._next]
@@ -80,7 +85,8 @@ def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[MaskSpec, .
     """Replace each dropout that drops something by a `SuppliedDropout`, in place.
 
     One that is called several times becomes a `RepeatedDropout`. A module whose forward pass calls
-    `functional.dropout` gets one, too.
+    `functional.dropout` gets one, too. One in the frozen part drops nothing, since that computes
+    the same in every step.
 
     Args:
         network: Takes (batch, 3, size, size). A `SuppliedDropout` in it gets a new mask of the
@@ -98,22 +104,50 @@ def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[MaskSpec, .
     return specs
 
 
+class _Call(NamedTuple):
+    """A call of a dropout.
+
+    Attributes:
+        shape: Of its input.
+        is_frozen: Whether it belongs to the frozen part: nothing trained is before it, and no
+            trained layer reads what it returns, as a classifier does.
+    """
+
+    shape: tuple[int, ...]
+    is_frozen: bool
+
+
 def _calls(
     network: nn.Module, paths: Collection[str], images: tuple[int, ...]
-) -> dict[str, list[tuple[int, ...]]]:
-    """The modules of these that a forward pass in training calls, with each call's input shape."""
-    shapes: dict[str, list[tuple[int, ...]]] = {}
-
-    def note(path: str, _: nn.Module, given: list[Tensor]) -> None:
-        shapes.setdefault(path, []).append(tuple(given[0].shape))
-
+) -> dict[str, list[_Call]]:
+    """The modules of these that a forward pass in training calls, with each of their calls."""
     if not paths:
-        return shapes
+        return {}
+    given: list[tuple[str, Tensor]] = []
+    made: list[Tensor] = []
+    read: list[Tensor] = []
+
+    def enter(path: str, module: nn.Module, tensors: list[Tensor]) -> None:
+        if path in paths:
+            given.append((path, tensors[0]))
+        elif any(each.requires_grad for each in module.parameters(recurse=False)):
+            read.extend(tensors)
+
+    def leave(path: str, _: nn.Module, tensors: list[Tensor]) -> None:
+        if path in paths:
+            made.append(tensors[0])
+
     copied = copy_shapes(network)
     set_training(copied)
-    with probing(copied, paths=paths, enter=note, evaluate=False), RememberedShapes():
+    watched = probing(copied, enter=enter, leave=leave, evaluate=False, gradients=True)
+    with watched, RememberedShapes():
         _run(copied, images)
-    return shapes
+    of_trained = set(map(id, read))
+    calls: dict[str, list[_Call]] = {}
+    for (path, tensor), result in zip(given, made, strict=True):
+        frozen = not tensor.requires_grad and id(result) not in of_trained
+        calls.setdefault(path, []).append(_Call(tuple(tensor.shape), frozen))
+    return calls
 
 
 def _run(network: nn.Module, images: tuple[int, ...]) -> None:
@@ -143,17 +177,21 @@ def _supply_modules(network: nn.Module, images: tuple[int, ...]) -> tuple[MaskSp
     for name in (each for each in keep if each in calls):
         dropout = network.get_submodule(name)
         together = _together(dropout)
-        made = [_supplied(keep[name], shape, together) for shape in calls[name]]
+        made = [_supplied(keep[name], call, together) for call in calls[name]]
         masks = [name] if len(made) == 1 else [f"{name}.calls.{i}" for i in range(len(made))]
         supplied = made[0] if len(made) == 1 else RepeatedDropout(made)
         network.set_submodule(name, supplied.train(dropout.training), strict=True)
         for place, each in zip(masks, made, strict=True):
-            specs.append(MaskSpec(f"{place}.mask", tuple(each.mask.shape), each.keep))
+            if isinstance(each, SuppliedDropout):
+                specs.append(MaskSpec(f"{place}.mask", tuple(each.mask.shape), each.keep))
     return tuple(specs)
 
 
-def _supplied(keep: float, shape: tuple[int, ...], together: int | None) -> SuppliedDropout:
-    """For an input of this shape."""
+def _supplied(keep: float, call: _Call, together: int | None) -> nn.Module:
+    """For the input of a call; the identity in the frozen part."""
+    if call.is_frozen:
+        return nn.Identity()
+    shape = call.shape
     if together is not None:
         shape = (*shape[:together], *(1,) * (len(shape) - together))
     return SuppliedDropout(keep, shape, together=together)
@@ -162,9 +200,11 @@ def _supplied(keep: float, shape: tuple[int, ...], together: int | None) -> Supp
 def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
     """Let calls of `functional.dropout` run modules instead, in place; whether there are any.
 
+    Among them are those of attention, `nn.MultiheadAttention` and PyTorch's function.
+
     Modules that drop have been replaced before, because they call the function too.
     """
-    if not any(map(_names_dropout, {type(module) for module in network.modules()})):
+    if not _may_drop(network):
         return False
     found: dict[str, list[float]] = {}
     running: list[str] = []
@@ -184,6 +224,7 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
         probing(copied, enter=enter, leave=leave, evaluate=False),
         RememberedShapes(),
         _Dropouts(note),
+        PlainOperators(),  # attention calls a dropout then
     ):
         _run(copied, images)
     for path, rates in found.items():
@@ -194,18 +235,26 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
     return bool(found)
 
 
+def _may_drop(network: nn.Module) -> bool:
+    """Whether a forward pass may call a dropout; finding out by a run takes longer."""
+    modules = list(network.modules())
+    attention = (each for each in modules if isinstance(each, nn.MultiheadAttention))
+    kinds = {type(module) for module in modules}
+    return any(each.dropout > 0 for each in attention) or any(map(_names_dropout, kinds))
+
+
 def _names_dropout(kind: type[nn.Module]) -> bool:
-    """Whether a method of a class may call a dropout; finding out by a run takes longer."""
+    """Whether a method of a class has the name of a function that may drop."""
     own = (base for base in kind.__mro__ if not base.__module__.startswith("torch."))
     methods = (each for base in own for each in vars(base).values())
     codes = (getattr(each, "__code__", None) for each in methods)
-    return any(code is not None and "dropout" in code.co_names for code in codes)
+    return any(code is not None and not _DROPPING.isdisjoint(code.co_names) for code in codes)
 
 
 def _forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """The forward pass of a module with supplied masks."""
     supplied = module.get_submodule(SUPPLIED)
-    with _Dropouts(lambda x, _: supplied(x)):
+    with _Dropouts(lambda x, _: supplied(x)), PlainOperators():
         return type(module).forward(module, *args, **kwargs)
 
 

@@ -87,6 +87,11 @@ def only_layer(network: nn.Module, output: Output) -> str:
         PocketuneError: There is no such layer, or more than one.
     """
     layers = output.layers
+    if len(layers) > 1 and not output.shape:
+        raise PocketuneError(
+            f"{type(network).__name__} returns more than the class scores; wrap it in a module "
+            "that returns these alone"
+        )
     if len(layers) != 1:
         made = f"by {' and '.join(layers)} together" if layers else "by no linear layer"
         raise PocketuneError(
