@@ -43,6 +43,7 @@ REMEDIES = {
     "photos moved": "give their new location as PHOTOS, or to export and report with --photos",
     "save delta": "make one with: pocketune delta save {run} --out FILE",
     "delta file": "give a file that pocketune delta save has written",
+    "evaluate photos": "give PHOTOS to evaluate",
     "name photos": "give PHOTOS to evaluate, or --photos to export",
     "measure norms": "name photos to measure them on with --photos",
     "new folder": "choose another folder with --out",

@@ -63,8 +63,8 @@ class RunOptions:
         metavar="PHOTOS",
     )
     kit: str | Path | None = option(
-        "Kit to train: a folder, a .zip or the name of a bundled one, attributes, blocks or "
-        "last; or a run folder, to fine-tune its model further.",
+        "Kit to train: a folder, a .zip or the name of a bundled one, attributes, blocks, last or "
+        "masks; or a run folder, to fine-tune its model further.",
         default=None,
         metavar="KIT",
         unset="planned with --budget or --time, else the bundled kit for the photos",

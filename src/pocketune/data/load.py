@@ -98,7 +98,7 @@ def load_splits(
     folders = f"the class folders of {parts}" if parts else "the class folders"
     for names, reason in (
         (found.outside, f"it is outside {folders}"),
-        (found.unlabeled, "it has no label; of a photo without objects, it is an empty file"),
+        (found.unlabeled, "it has no label; that of a photo without objects is empty"),
     ):
         photos, _ = read_headers(found.source, names)
         skipped += [Skipped(name, reason) for name in names.take(photos)]

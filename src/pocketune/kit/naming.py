@@ -8,7 +8,8 @@ from typing import Any
 from pocketune.errors import counted
 from pocketune.kit.manifest import terms_of
 
-_NOT_LISTED = {"name", "classes", "hidden", "branches"}
+_NOT_LISTED = {"name", "classes", "hidden", "branches", "batch", "size"}
+"""Fields that are told apart, and the images that a method measures with."""
 
 
 def network_title(network: Mapping[str, Any]) -> str:

@@ -104,15 +104,17 @@ def _best(photos: str, rows: list[Row]) -> str:
         f"On {photos}, {_name(first)} is best: {first.metric} {_score(first)} on the {first.part} "
         f"photos, with {format_size(first.peak_memory)} of memory"
     )
-    if equals := [_name(row) for row in rows[1:] if _may_be_chance(first, row)]:
-        text += f"; by these runs, {listing(equals)} may be as good"
     least = min((row for row in rows if row.peak_memory), key=lambda row: row.peak_memory or 0)
-    if least is first or least.peak_memory is None:
-        return f"{text}, the least of all."
-    return (
-        f"{text}. {_name(least)} takes least, {format_size(least.peak_memory)}, and reaches "
-        f"{_score(least)}."
-    )
+    if least is first:
+        text += ", the least of all"
+    elif least.peak_memory is not None:
+        text += (
+            f". {_name(least)} takes least, {format_size(least.peak_memory)}, and reaches "
+            f"{_score(least)}"
+        )
+    if equals := [_name(row) for row in rows[1:] if _may_be_chance(first, row)]:
+        text += f". By these runs, as good as the best may be: {'; '.join(equals)}"
+    return f"{text}."
 
 
 def _may_be_chance(one: Row, other: Row) -> bool:

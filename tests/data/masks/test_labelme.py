@@ -55,6 +55,16 @@ class TestMasks:
         masks = masks_of(load_splits(set_of(files, "a.png", "b.png"), val_fraction=0))
         assert (masks[1] == "background").all()
 
+    def test_a_photo_without_a_file_is_left_out_and_named(self, set_of):
+        splits = load_splits(set_of({"a.json": record(CAT)}, "a.png", "b.png"), val_fraction=0)
+        assert splits.train.names == ("a.png",)
+        (skipped,) = splits.skipped
+        assert skipped.name == "b.png" and skipped.reason.startswith("it has no label")
+
+    def test_a_size_that_is_not_the_photo_s_is_corrected_in_the_file(self, set_of):
+        path = set_of({"a.json": record(CAT, imageWidth=WIDTH + 1)}, "a.png")
+        assert refusal(path).endswith("; correct the size in the annotations")
+
     def test_the_photo_within_is_never_in_memory(self, set_of):
         photo = ("a" * (1 << 16) + '\\"') * 128
         files = {f"{i}.json": record(CAT, image="a.png", imageData=photo) for i in range(2)}

@@ -18,6 +18,7 @@ from pocketune.data.labels.layouts import TestUse, in_use
 from pocketune.data.masks.drawn import Drawn, DrawnSource, list_of, part_of, values_of
 from pocketune.data.masks.json_stream import members
 from pocketune.data.masks.outlines import Outlines, corners_of, is_label, is_side
+from pocketune.data.masks.pairs import may_be_images
 from pocketune.data.masks.shapes import Corners, Shapes
 from pocketune.data.names import Names
 from pocketune.data.sources import Source
@@ -79,7 +80,9 @@ def read_labelme(
                 f"{shown(mask.name)} and {shown(another.name)} are both of {shown(place)}; "
                 "keep one of them"
             )
-    return Drawn(LabelmeSource(source, outlines, values), in_use(found, test), list_of(values))
+    drawn = LabelmeSource(source, outlines, values)
+    others = set(may_be_images(names)).difference(found.names, files)
+    return Drawn(drawn, in_use(found, test), list_of(values), Names(sorted(others)))
 
 
 class LabelmeSource(DrawnSource):

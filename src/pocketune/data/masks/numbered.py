@@ -116,9 +116,17 @@ def _scanned(
         values, colors = _values(file, mask)
     if values.shape[::-1] != size:
         height, width = values.shape
+        from pocketune.data.masks.drawn import DrawnSource  # which most runs do not need
+
+        drawn = isinstance(source, DrawnSource)
         raise PocketuneError(
             f"the mask {shown(mask)} has {width} x {height} pixels and its image {shown(image)} "
-            f"{size[0]} x {size[1]}; save the mask at the image's size"
+            f"{size[0]} x {size[1]}; "
+            + (
+                "correct the size in the annotations"
+                if drawn
+                else "save the mask at the image's size"
+            )
         )
     counts = count_values(values)
     pixels = tuple((value, int(counts[value])) for value in np.flatnonzero(counts).tolist())

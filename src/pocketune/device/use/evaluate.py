@@ -243,7 +243,7 @@ def _held_back(model: Model) -> Splits:
     if not len(splits.val):
         raise PocketuneError(
             f"the run {model.kit.path} has no validation photos",
-            remedy=Remedy("name photos", "give photos to evaluate"),
+            remedy=Remedy("evaluate photos", "give photos to evaluate"),
         )
     _note_choice(model)
     return splits

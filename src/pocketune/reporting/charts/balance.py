@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ROWS = 16
+_SINGLE = {"classes": "class", "attributes": "attribute"}
 _LETTERS = 22
 
 
@@ -25,6 +26,7 @@ def balance_chart(
     """Photos of each class, most first; of many classes, the largest and the smallest."""
     from matplotlib.ticker import MaxNLocator
 
+    single = _SINGLE.get(noun, noun)
     order = np.argsort(-(training + validation), kind="stable")
     rows = [int(i) for i in order]
     if len(rows) > _ROWS:
@@ -46,10 +48,10 @@ def balance_chart(
         axes.set_xlabel("photos")
         axes.figure.legend(loc="outside upper left", ncols=2, handlelength=0.9, borderaxespad=0.2)
     table = Table(
-        ("class", "training photos", "validation photos"),
+        (single, "training photos", "validation photos"),
         tuple((names[i], f"{training[i]:,}", f"{validation[i]:,}") for i in order.tolist()),
     )
-    return Chart("Photos by class", _balance(names, training, noun, len(rows)), made.svg, table)
+    return Chart(f"Photos by {single}", _balance(names, training, noun, len(rows)), made.svg, table)
 
 
 def _balance(names: Sequence[str], training: NDArray[np.int64], noun: str, shown_rows: int) -> str:
