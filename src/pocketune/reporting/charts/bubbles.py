@@ -28,6 +28,8 @@ _LARGEST = 900.0
 """Square points of the largest bubble."""
 _NAMED = 6
 """Of so many bubbles, each has its name; of more, those on the front."""
+_PLACES = (-9, 9), (9, -9), (9, 9), (-9, -9), (0, 16), (0, -16), (-9, 26), (9, -26), (9, 26)
+"""Where a name may stand beside its bubble, in points; a front that rises leaves the first free."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ def bubble_chart(
         axes = made.axes
         peaks, values = [b.peak / 1e6 for b in front], [b.value for b in front]
         axes.plot(peaks, values, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        _draw_bubbles(axes, bubbles, largest)
-        _draw_names(axes, bubbles, front)
+        sizes = [max(24.0, _LARGEST * bubble.flops / largest) for bubble in bubbles]
+        _draw_bubbles(axes, bubbles, sizes)
         axes.margins(0.2, 0.18)
         if budget is not None:
             _draw_budget(axes, budget)
@@ -79,6 +81,7 @@ def bubble_chart(
         axes.set_ylabel(metric)
         if any(bubble.group for bubble in bubbles):
             axes.figure.legend(loc="outside upper left", ncols=6, borderaxespad=0.2)
+        _draw_names(axes, bubbles, front, sizes)
     table = Table(
         ("candidate", metric, "peak", "GFLOPs a step"),
         tuple(
@@ -94,16 +97,17 @@ def bubble_chart(
     return Chart(f"What memory buys: {metric} over peak memory", text, made.svg, table, wide=True)
 
 
-def _draw_bubbles(axes: Any, bubbles: Sequence[Bubble], largest: float) -> None:
+def _draw_bubbles(axes: Any, bubbles: Sequence[Bubble], sizes: Sequence[float]) -> None:
     """Each group in a color of its own; the chosen bubble has a ring."""
     groups = list(dict.fromkeys(bubble.group for bubble in bubbles))
     for number, group in enumerate(groups):
         own = [bubble for bubble in bubbles if bubble.group == group]
+        of_own = [size for b, size in zip(bubbles, sizes, strict=True) if b.group == group]
         color = SERIES[number % len(SERIES)] if group else FIRST
         axes.scatter(
             [b.peak / 1e6 for b in own],
             [b.value for b in own],
-            s=[max(24.0, _LARGEST * b.flops / largest) for b in own],
+            s=of_own,
             color=color, alpha=0.55, edgecolors=color, linewidths=1.2, zorder=2,
         )  # fmt: skip
         if group:
@@ -117,19 +121,46 @@ def _draw_bubbles(axes: Any, bubbles: Sequence[Bubble], largest: float) -> None:
             )  # fmt: skip
 
 
-def _draw_names(axes: Any, bubbles: Sequence[Bubble], front: Sequence[Bubble]) -> None:
+def _draw_names(
+    axes: Any, bubbles: Sequence[Bubble], front: Sequence[Bubble], sizes: Sequence[float]
+) -> None:
+    """Names where they cover neither a bubble nor another name; one without a place is left out."""
     behind = [bubble for bubble in bubbles if bubble not in front]
-    named = [*front, *behind] if len(bubbles) <= _NAMED else front
-    for number, bubble in enumerate(named):
-        # beside a front that rises, above at the left and below at the right are free
-        is_last = 0 < number == len(front) - 1
-        above = bubble in front and (number % 2 == 1 or is_last)
-        axes.annotate(
-            shown(bubble.name, 34), (bubble.peak / 1e6, bubble.value),
-            (-9, 9) if above else (9, -15), textcoords="offset points",
-            ha="right" if above else "left",
-            color=INK, fontweight="bold" if bubble.chosen else "normal", zorder=4,
-        )  # fmt: skip
+    named = [*front, *behind] if len(bubbles) <= _NAMED else [*front]
+    named.sort(key=lambda bubble: not bubble.chosen)
+    figure = axes.figure
+    figure.draw_without_rendering()  # from here on, sizes are those of the picture
+    taken = [
+        (bubble, _circle(axes, bubble, size)) for bubble, size in zip(bubbles, sizes, strict=True)
+    ]
+    for bubble in named:
+        for aside, above in _PLACES:
+            text = axes.annotate(
+                shown(bubble.name, 34), (bubble.peak / 1e6, bubble.value),
+                (aside, above), textcoords="offset points",
+                ha="left" if aside > 0 else "right" if aside < 0 else "center",
+                va="bottom" if above > 0 else "top",
+                color=INK, fontweight="bold" if bubble.chosen else "normal", zorder=4,
+            )  # fmt: skip
+            box = text.get_window_extent()
+            others = (each for owner, each in taken if owner is not bubble)
+            if (
+                axes.bbox.containsx(box.x0)
+                and axes.bbox.containsx(box.x1)
+                and not any(box.overlaps(other) for other in others)
+            ):
+                taken.append((bubble, box))
+                break
+            text.remove()
+
+
+def _circle(axes: Any, bubble: Bubble, size: float) -> Any:
+    """The square around a bubble, in pixels."""
+    from matplotlib.transforms import Bbox
+
+    x, y = axes.transData.transform((bubble.peak / 1e6, bubble.value))
+    radius = size**0.5 / 2 * axes.figure.dpi / 72
+    return Bbox.from_extents(x - radius, y - radius, x + radius, y + radius)
 
 
 def _draw_budget(axes: Any, budget: int) -> None:

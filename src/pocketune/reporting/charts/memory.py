@@ -39,13 +39,17 @@ def parts_chart(parts: Sequence[Part], measured: int, budget: int | None) -> Cha
             )
             start += part.bytes
         axes.barh("measured", measured / 1e6, color=MUTED, height=0.62)
+        longest = max(predicted, measured, budget or 0)
         for row, size in (("predicted", predicted), ("measured", measured)):
+            # behind the line of the budget, if that would go through the words
+            near = budget is not None and size <= budget < size + 0.1 * longest
+            end = budget if near and budget is not None else size
             axes.annotate(
-                format_size(size), (size / 1e6, row), (5, 0), textcoords="offset points",
+                format_size(size), (end / 1e6, row), (5, 0), textcoords="offset points",
                 va="center", color=INK, fontweight="bold",
             )  # fmt: skip
         axes.invert_yaxis()
-        axes.set_xlim(0, max(predicted, measured, budget or 0) / 1e6 * 1.1)
+        axes.set_xlim(0, longest / 1e6 * 1.1)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel("MB")
         axes.tick_params(axis="y", colors=INK)
