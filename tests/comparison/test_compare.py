@@ -239,6 +239,12 @@ def test_rates_need_test_photos(tmp_path: Path) -> None:
         compare(grid(photos, rates=[1e-3]), tmp_path / "out", show=quiet)
 
 
+def test_a_kit_for_other_labels_is_refused_before_any_run(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(PocketuneError, match=r"the kit masks: .*colors.* masks are needed"):
+        compare(grid(photos, kits=["last", "masks"]), tmp_path / "out", show=quiet)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_run_is_no_kit_to_compare(photos: Path, tmp_path: Path) -> None:
     run = str(write_run(tmp_path / "run"))
     with pytest.raises(PocketuneError, match="run is a run, which may have learned the photos"):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pocketune.comparison.cell import Cell, Part
 from pocketune.comparison.grid import Grid, KitChoice, MethodChoice, Network, PhotoSet
 from pocketune.comparison.sources import content, photos_content
 from pocketune.data import has_test
+from pocketune.data.finding import find
 from pocketune.errors import PocketuneError
 from pocketune.kit.kit import Kit
 
@@ -104,7 +106,8 @@ def all_series(grid: Grid) -> list[Series]:
 
     Raises:
         PocketuneError: Photos, weights or a kit cannot be found, a run is named in place of a kit,
-            or rates are to be chosen on a set without test photos.
+            a kit learns something else than the labels of the photos, or rates are to be chosen on
+            a set without test photos.
     """
     models: list[tuple[Network | KitChoice, MethodChoice | None]] = [
         *product(grid.networks, grid.methods),
@@ -112,6 +115,7 @@ def all_series(grid: Grid) -> list[Series]:
     ]
     found = []
     for photos in grid.photos:
+        _check_kits(grid.kits, photos)
         test, names = has_test(photos.photos), photos_content(photos.photos)
         if not test and (grid.rates or grid.head_rates):
             raise PocketuneError(
@@ -120,6 +124,16 @@ def all_series(grid: Grid) -> list[Series]:
             )
         found += [_series(grid, photos, *model, has_test=test, names=names) for model in models]
     return found
+
+
+def _check_kits(kits: Sequence[KitChoice], photos: PhotoSet) -> None:
+    """Check that the labels of photos are of the tasks of kits."""
+    for each in kits:
+        task = type(Kit.open(each.kit).manifest.task)
+        try:
+            find(Path(photos.photos), (task,), "hold out")
+        except PocketuneError as error:
+            raise PocketuneError(f"the kit {each.label}: {error}") from error
 
 
 def _series(
