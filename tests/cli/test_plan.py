@@ -57,7 +57,7 @@ def planned(
 
 def plan_of(photos: Path, kits: Path) -> tuple[object, ...]:
     """The command; its limit of time is one that a busy machine keeps."""
-    limits = ("--budget", "1GB", "--time", "10h")
+    limits = ("--budget", "4GB", "--time", "10h")
     return ("plan", photos, "--kits", kits, "--out", "plan", *limits, *QUICK)
 
 
@@ -138,7 +138,7 @@ def test_a_limit_of_time_shortens_a_run_of_a_kit(process, photos, kit, tmp_path)
 def test_limits_that_leave_nothing_to_choose(run, photos, options, message, monkeypatch, capfd):
     monkeypatch.setattr("pocketune.planning.process_bytes", lambda *_: 40_000_000)
     for command in ("plan", "train"):
-        words = options if command == "plan" else (*options, "--budget", "1GB")
+        words = options if command == "plan" else (*options, "--budget", "4GB")
         if "--budget" in options:
             words = options
         done = run(command, photos, *words)
@@ -149,7 +149,7 @@ def test_limits_that_leave_nothing_to_choose(run, photos, options, message, monk
 
 
 def test_one_photo_of_each_class_leaves_none_to_compare_on(run, tmp_path):
-    done = run("plan", write_photos(tmp_path / "photos", each=1), "--budget", "1GB")
+    done = run("plan", write_photos(tmp_path / "photos", each=1), "--budget", "4GB")
     assert done.exit_code == 1, done.output
     assert "there are none: add photos, or name a kit" in done.stderr
 

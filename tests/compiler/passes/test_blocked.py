@@ -52,7 +52,6 @@ def model(
 
 def session(source: onnx.ModelProto) -> ort.InferenceSession:
     options = ort.SessionOptions()
-    options.use_per_session_threads = False  # importing the runtime has made threads for all
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     serialized = source.SerializeToString()
     return ort.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])

@@ -53,7 +53,7 @@ def test_a_run_that_its_limit_of_time_shortened_says_so(
     def stop(_: Gradients) -> Gradients:
         raise StopError
 
-    monkeypatch.setattr(limit_module, "_measure", lambda *_: Pace(0.1, 1000.0, opening=0.0))
+    monkeypatch.setattr(limit_module, "_measure", lambda *_: Pace(0.1, 400.0, opening=0.0))
     with pytest.raises(StopError):
         run(engine=failing("gradients", 2, stop), checkpoint_every=1, seconds=10_000)
     result = resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())

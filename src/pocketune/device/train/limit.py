@@ -14,6 +14,7 @@ import numpy as np
 from pocketune.data import Loader, Purpose, random_stream
 from pocketune.device.cache.choice import Parts
 from pocketune.device.cache.code import Features
+from pocketune.device.train.temper import BATCHES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,8 +82,9 @@ def within(run: Run, engine: Engine, *, refits: bool = False) -> Run:
         again = 0.0
     reserved = validation + (again + validation if again else 0.0)
     run = replace(run, deadline=run.deadline - reserved, refit_seconds=again)
+    first_trials = 2 * BATCHES * pace.step if engine.statistics else 0.0
     steps = fitting_steps(
-        left - (reserved - validation),
+        left - (reserved - validation) - first_trials,
         pace.step,
         validation,
         run.steps_per_epoch,

@@ -21,6 +21,7 @@ from pocketune.device.train.progress import PhotosReport
 from pocketune.device.train.record import record_run
 from pocketune.device.train.refit import is_refitted, refit
 from pocketune.device.train.schedule import CosineSchedule
+from pocketune.device.train.start import KEPT, RANDOM
 from pocketune.device.train.temper import BATCHES, temper
 from pocketune.errors import PocketuneError
 
@@ -105,13 +106,16 @@ class Loop:
         self.save()
 
     def _temper(self) -> float:
+        """Make a computed classifier as sure as it is right; the factor on its outputs."""
+        if self._counters.head in (KEPT, RANDOM):
+            return 1.0
         began, most = time.monotonic(), 2 * BATCHES * self._run.batch
 
         def show(photos: int) -> None:
             left = (time.monotonic() - began) / photos * max(0, most - photos)
             self._log.photos(PhotosReport("first steps", photos, max(most, photos), left))
 
-        return temper(self._run, self._state.engine, self._counters.head, show)
+        return temper(self._run, self._state.engine, show)
 
     def _train_epoch(self) -> None:
         counters = self._counters

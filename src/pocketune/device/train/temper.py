@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pocketune.data import Purpose, random_stream
-from pocketune.device.train.start import KEPT, RANDOM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,22 +32,21 @@ LEAST = STRIDE**-8
 """Smallest factor."""
 
 
-def temper(run: Run, engine: Engine, head: str, after_batch: Callable[[int], None]) -> float:
+def temper(run: Run, engine: Engine, after_batch: Callable[[int], None]) -> float:
     """Divide the outputs of the classifier until the loss of the first steps falls no more.
 
-    The engine's classifier is changed in place, and nothing else. A classifier that was not
-    computed, and one whose steps see the features of evaluation, stay as they are.
+    The engine's classifier is changed in place, and nothing else. One whose steps see the features
+    of evaluation stays as it is.
 
     Args:
-        run: A run that has made no steps.
+        run: A run that has made no steps, whose classifier was computed from its photos.
         engine: Its engine, with the values that it starts from.
-        head: Where the classifier comes from; see `Start`.
         after_batch: Called with the number of photos so far.
 
     Returns:
         The factor, 1 or less.
     """
-    if head in (KEPT, RANDOM) or not engine.statistics:
+    if not engine.statistics:
         return 1.0
     weight, bias = run.photos.task.head
     offsets = np.float32(0) if run.adjustment is None else run.adjustment.offsets
