@@ -64,7 +64,7 @@ def in_class_folders(names: Sequence[str]) -> tuple[Examples, Names]:
     packed = names if isinstance(names, Names) else Names(names)
     places, numbers = packed.folders()
     with_tables = {name.rpartition("/")[0] for name in packed if is_table(name)}
-    read = _labels(places, _around_classes(places, with_tables))
+    read = _labels(places, _around(places, with_tables))  # notes may lie beside the folder
     known = np.array([found is not None for found in read], bool)[numbers]
     kept = numbers[known]
     labels, parts = (
@@ -72,18 +72,6 @@ def in_class_folders(names: Sequence[str]) -> tuple[Examples, Names]:
     )
     inside = Examples.of(packed.take(np.flatnonzero(known)), labels, parts)
     return inside, packed.take(np.flatnonzero(~known))
-
-
-def _around_classes(places: Sequence[str], with_tables: Collection[str]) -> str:
-    """`wrapper_of`, also with files beside the one folder, such as a README, but no table."""
-    prefix = ""
-    while True:
-        here = prefix.removesuffix("/")
-        inside = {place[len(prefix) :] for place in places if place.startswith(prefix)} - {""}
-        tops = {_top(place) for place in inside}
-        if len(tops) != 1 or inside == tops or here in with_tables:
-            return prefix
-        prefix += tops.pop() + "/"
 
 
 def _labels(places: Sequence[str], prefix: str) -> list[tuple[str, str | None] | None]:
@@ -129,11 +117,18 @@ def wrapper(names: Sequence[str]) -> str:
 
 def wrapper_of(places: Collection[str]) -> str:
     """The same, from the folders that files are in."""
-    prefix, left = "", set(places)
-    while any("/" in place for place in left) and len(tops := {_top(place) for place in left}) == 1:
-        top = tops.pop() + "/"
-        prefix, left = prefix + top, {place[len(top) :] for place in left}
-    return prefix
+    return _around(places, places)
+
+
+def _around(places: Collection[str], last: Collection[str]) -> str:
+    """The same, at most the first of the folders `last` on the way; others may have files, too."""
+    prefix = ""
+    while True:
+        inside = {place[len(prefix) :] for place in places if place.startswith(prefix)} - {""}
+        tops = {_top(place) for place in inside}
+        if len(tops) != 1 or inside == tops or prefix.removesuffix("/") in last:
+            return prefix
+        prefix += tops.pop() + "/"
 
 
 def _top(place: str) -> str:

@@ -56,7 +56,7 @@ export function isOwn(path: string): boolean {
  */
 export function byFolders(paths: string[]): Layout {
   const folders = foldersOf(paths);
-  const prefix = aroundClasses(folders, new Set(foldersOf(paths.filter(isTable))));
+  const prefix = around(folders, new Set(foldersOf(paths.filter(isTable))));
   const below = new Map(
     folders.map((folder) => [folder, folder.slice(prefix.length).split("/").filter(Boolean)]),
   );
@@ -110,31 +110,23 @@ export function folderOf(path: string): string {
   return path.slice(0, Math.max(0, path.lastIndexOf("/")));
 }
 
-/** `wrapper`, also with files beside the one folder, such as a README, but no table. */
-function aroundClasses(folders: string[], withTables: Set<string>): string {
+/** The folder, with its slash, that contains everything; empty if it is the only class. */
+export function wrapper(folders: string[]): string {
+  return around(folders, new Set(folders));
+}
+
+/** The same, at most the first of the folders `last` on the way; others may have files, too. */
+function around(folders: string[], last: Set<string>): string {
   let prefix = "";
   for (;;) {
-    const here = prefix.slice(0, -1);
     const inside = folders
       .filter((folder) => folder.startsWith(prefix) && folder !== prefix)
       .map((folder) => folder.slice(prefix.length));
-    const tops = new Set(inside.map((folder) => folder.split("/")[0]!));
-    const [top] = tops;
-    if (tops.size !== 1 || !inside.some((folder) => folder.includes("/"))) return prefix;
-    if (withTables.has(here)) return prefix;
-    prefix += `${top!}/`;
-  }
-}
-
-/** The folder, with its slash, that contains everything; empty if it is the only class. */
-export function wrapper(folders: string[]): string {
-  let prefix = "";
-  let left = new Set(folders);
-  for (;;) {
-    const tops = new Set([...left].map((folder) => folder.split("/")[0]!));
-    if (tops.size !== 1 || ![...left].some((folder) => folder.includes("/"))) return prefix;
-    const top = `${[...tops][0]!}/`;
-    prefix += top;
-    left = new Set([...left].map((folder) => folder.slice(top.length)));
+    const [top, ...others] = new Set(inside.map((folder) => folder.split("/")[0]!));
+    const nested = inside.some((folder) => folder.includes("/"));
+    if (top === undefined || others.length || !nested || last.has(prefix.slice(0, -1))) {
+      return prefix;
+    }
+    prefix += `${top}/`;
   }
 }
