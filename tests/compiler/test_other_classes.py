@@ -71,3 +71,9 @@ def test_scores_that_depend_on_the_number_of_classes_are_refused(
     with pytest.raises(CompileError, match=f"depends on their number.*{problem}"):
         compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE, task=task)
     assert not list(tmp_path.iterdir())
+
+
+def test_gradients_that_are_rounding_alone_are_not_compared(tmp_path: Path) -> None:
+    """The norm takes off again what the convolution's bias adds, so its gradient is zero."""
+    network = Scored(lambda x: 1000 * functional.log_softmax(x, 1), linear())
+    compile(adapt(network, FullFineTune()), tmp_path / "kit", batch=BATCH, size=SIZE)
