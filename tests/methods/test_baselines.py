@@ -80,6 +80,12 @@ def test_norm_and_last_trains_norms_on_batch_statistics() -> None:
     assert all(p.requires_grad for norm in batch_norms(adapted).values() for p in norm.parameters())
 
 
+def test_norm_and_last_needs_norms() -> None:
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4, 2))
+    with pytest.raises(PocketuneError, match=r"no norm .* in Sequential; use BiasAndLast\(\)"):
+        adapt(plain, NormAndLast())
+
+
 def test_bias_and_last_trains_shifts_of_frozen_norms() -> None:
     adapted = adapt(network(), BiasAndLast())
     norms = [m for m in adapted.modules() if isinstance(m, FrozenBatchNorm2d)]

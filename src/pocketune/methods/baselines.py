@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from pocketune.errors import PocketuneError
 from pocketune.methods.method import Method
 from pocketune.methods.parts import (
     biases,
@@ -56,8 +57,18 @@ class NormAndLast(Method):
     """
 
     def plan(self, network: nn.Module) -> Plan:
-        """Weights and biases of norms, and the classifier."""
-        return Plan.training(network, norms(network) | classifier(network))
+        """Weights and biases of norms, and the classifier.
+
+        Raises:
+            PocketuneError: There is no norm with parameters.
+        """
+        trained = norms(network)
+        if not trained:
+            raise PocketuneError(
+                f"{self} finds no norm with parameters in {type(network).__name__}; use "
+                "BiasAndLast(), or LastLayer() for the classifier alone"
+            )
+        return Plan.training(network, trained | classifier(network))
 
 
 @register_method("bias")
