@@ -83,8 +83,11 @@ def _on_rows(
 
 
 def _rows_operand(context: Context, operand: Value | float, by_image: bool) -> str:
-    if not isinstance(operand, Value) or not operand.is_map:
+    if not isinstance(operand, Value):
         return _plain_operand(context, operand)
+    if not operand.is_map:  # one value, whose rank must not become that of the result
+        plain = context.plain(operand)
+        return context.reshape(plain, 1) if len(operand.shape) > 1 else plain
     rows = context.rows(operand)
     if not by_image or operand.shape[0] * operand.pixels == 1:
         return rows
