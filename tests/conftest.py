@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +19,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The first call of an operator takes seconds on a busy machine; no test is about time.
-settings.register_profile("pocketune", deadline=None, max_examples=60)
+# The first call of an operator takes seconds on a busy machine; no test is about time. Examples are
+# the same in every run; `pytest --hypothesis-profile search` looks for others.
+settings.register_profile("search", deadline=None, max_examples=60)
+settings.register_profile("pocketune", settings.get_profile("search"), derandomize=True)
 settings.load_profile("pocketune")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Give a test the same random weights in whatever process and after whatever other it runs."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 def pytest_collection_finish() -> None:

@@ -72,13 +72,15 @@ def bare(**options: bool) -> nn.Module:
 def test_norms_without_parameters() -> None:
     """Frozen ones have a weight of ones; training the whole network needs their statistics."""
     original, images = bare(affine=False), torch.randn(4, 3, 8, 8)
-    for method in (LastLayer(), BiasAndLast(), NormAndLast()):
+    for method in (LastLayer(), BiasAndLast()):
         adapted = adapt(original, method)
         assert isinstance(adapted[1], FrozenBatchNorm2d)
         torch.testing.assert_close(adapted(images), original(images))
         assert not {"1.weight", "1.bias"} & trained(adapted)
     for method in (FullFineTune(), Calibrate(), FullFineTune() + ActivationPruning()):
         assert type(adapt(original, method)[1]) is nn.BatchNorm2d
+    with pytest.raises(PocketuneError, match="no norm with parameters"):
+        adapt(original, NormAndLast())
 
 
 def test_norms_without_statistics_can_be_trained_alone() -> None:
