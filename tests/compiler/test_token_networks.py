@@ -34,6 +34,7 @@ from .token_networks import (
     Distances,
     Mixer,
     masked_transformer,
+    merged_transformer,
     mixed_transformer,
     transformer,
 )
@@ -47,6 +48,11 @@ def test_a_vision_transformer(method: Method, tmp_path: Path) -> None:
     assert account(adapted, batch=BATCH, size=SIZE).kept_bytes > 0
     kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
     assert kit.manifest.task.head == ("head.weight", "head.bias")
+
+
+@pytest.mark.parametrize("method", [LastLayer(), TopBlocks(1), LoRA(2)], ids=lambda m: m.name)
+def test_heads_merged_with_images(method: Method, tmp_path: Path) -> None:
+    compile(adapt(merged_transformer(), method), tmp_path / "kit", batch=BATCH, size=SIZE)
 
 
 def test_a_frozen_transformer_in_integers(tmp_path: Path) -> None:

@@ -33,6 +33,19 @@ class Attention(nn.Module):
         return projected
 
 
+class MergedHeads(Attention):
+    """As Segment Anything's: the heads of all images are the batch of one product."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, C) -> the same shape."""
+        images, tokens, channels = x.shape
+        qkv = self.qkv(x).reshape(images, tokens, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv.reshape(3, images * HEADS, tokens, -1).unbind(0)
+        y = ((q @ k.transpose(-2, -1) * 0.5).softmax(-1) @ v).view(images, HEADS, tokens, -1)
+        projected: Tensor = self.proj(y.transpose(1, 2).reshape(images, tokens, channels))
+        return projected
+
+
 class Windows(nn.Module):
     """Attention in windows of 2 x 2 tokens, moved by one, with a table of relative positions."""
 
@@ -117,6 +130,12 @@ def masked_transformer(seed: int = 0) -> Transformer:
     """Each token attends to those before it."""
     torch.manual_seed(seed)
     return Transformer(Block(partial(Attention, masked=True)))
+
+
+def merged_transformer(seed: int = 0) -> Transformer:
+    """The heads of all images are in one dimension."""
+    torch.manual_seed(seed)
+    return Transformer(Block(MergedHeads), Block(MergedHeads))
 
 
 def mixed_transformer(seed: int = 0) -> Transformer:

@@ -135,6 +135,12 @@ def test_modules_inside_a_batch_norm_stay() -> None:
     torch.testing.assert_close(frozen(images()), norm(images()), rtol=1e-6, atol=1e-6)
 
 
+def test_a_hook_inside_a_batch_norm_is_not_run() -> None:
+    norm = NormWithActivation(5).eval()
+    norm.act.register_forward_hook(lambda *_: pytest.fail("a part was called by itself"))
+    assert FrozenBatchNorm2d.from_batch_norm(norm).act is norm.act
+
+
 def test_a_norm_without_weight_and_bias() -> None:
     norm = nn.BatchNorm2d(5, affine=False).double()
     norm(images().double())

@@ -1,5 +1,6 @@
 """Batch norm with fixed running statistics."""
 
+import copy
 import math
 from typing import Any, TypeVar
 
@@ -111,7 +112,8 @@ def require_usual(norm: nn.BatchNorm2d) -> None:
 def require_same(norm: nn.Module, frozen: FrozenBatchNorm2d) -> None:
     """Check that a batch norm of a derived class can be replaced.
 
-    timm's `BatchNormAct2d` can. Others scale the output, or compute their weight.
+    timm's `BatchNormAct2d` can. Others scale the output, or compute their weight. Hooks, such as
+    that of a side branch at the activation inside, do not count.
 
     Raises:
         PocketuneError: It computes something else.
@@ -122,15 +124,15 @@ def require_same(norm: nn.Module, frozen: FrozenBatchNorm2d) -> None:
         return
     shape = (2, len(frozen.running_mean), *(2, 3) * (not isinstance(norm, nn.BatchNorm1d)))
     x = torch.linspace(-1, 1, math.prod(shape), dtype=like.dtype, device=like.device).view(shape)
-    before = [(module, module.training) for module in norm.modules()]
+    copies = copy.deepcopy(nn.ModuleList([norm, frozen])).eval()
+    for module in copies.modules():
+        module._forward_hooks.clear()
     try:
         with torch.no_grad():
-            same = torch.allclose(norm.eval()(x), frozen(x), rtol=1e-3, atol=1e-5)
+            expected, found = (made(x) for made in copies)
+            same = torch.allclose(expected, found, rtol=1e-3, atol=1e-5)
     except (RuntimeError, TypeError, ValueError):
         same = False
-    finally:
-        for module, training in before:
-            module.training = training
     if not same:
         raise PocketuneError(
             f"{type(norm).__name__} computes something else than a batch norm, which no layer can "

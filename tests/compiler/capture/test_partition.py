@@ -79,6 +79,28 @@ def test_images_are_not_merged_with_tokens(tmp_path: Path) -> None:
         compile(network, tmp_path / "kit", batch=BATCH, size=SIZE)
 
 
+class _Merged(nn.Module):
+    """As TNT: the tokens of all images are the rows of one tensor, which a norm reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 4, 4, 4)
+        self.norm, self.mix, self.head = nn.LayerNorm(4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = self.patches(x).flatten(2).transpose(1, 2).reshape(-1, 4)
+        mixed = self.mix(self.norm(tokens)).reshape(len(x), -1, 4)
+        scores: torch.Tensor = self.head(mixed.mean(1))
+        return scores
+
+
+def test_a_norm_of_merged_tokens_is_computed_in_the_step(tmp_path: Path) -> None:
+    tokens = ((SIZE // 4) ** 2, 4)
+    lora = create_method("lora", rank=1)
+    assert features_shapes(_Merged(), lora) == (tokens, tokens)
+    compile(adapt(_Merged(), lora), tmp_path / "kit", batch=BATCH, size=SIZE)
+
+
 class _Shortcut(nn.Module):
     """The trained part reads two tensors of the frozen one."""
 

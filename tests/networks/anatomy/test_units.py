@@ -190,6 +190,51 @@ def test_a_repeated_row_of_residuals_is_a_block_unless_it_is_a_stage(pool: bool)
     assert [block.name for block in body.blocks] == (parts if pool else stages)
 
 
+class Hybrid(nn.Module):
+    """As timm's hybrid ViT: the convolutions that make the tokens look like a block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Sequential()
+        self.patches.add_module("block", Convolutions())
+        self.blocks = nn.ModuleList([Mixer(), Mixer()])
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.patches(x).flatten(2).transpose(1, 2)
+        for block in self.blocks:
+            tokens = block(tokens)
+        scores: Tensor = self.head(tokens.mean(1))
+        return scores
+
+
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 4, 3, 4, 1), nn.BatchNorm2d(4)
+        self.conv2, self.bn2 = nn.Conv2d(4, 4, 3, 1, 1), nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu()))
+        return y
+
+
+class Mixer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.fc1, self.fc2 = nn.LayerNorm(4), nn.Linear(4, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.fc2(self.fc1(self.norm(x)).relu())
+        return y
+
+
+def test_a_transformer_behind_convolutions_is_no_classifier() -> None:
+    found = anatomy(Hybrid())
+    assert [block.name for block in found.blocks][-2:] == ["blocks.0", "blocks.1"]
+    assert found.classifier == ("head",)
+
+
 class Broken(nn.Module):
     """It needs the values of its maps."""
 

@@ -44,9 +44,10 @@ def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
 def _of_images(node: fx.Node, images: fx.Node) -> bool:
     """Whether a tensor's first dimension is that of the images.
 
-    A linear layer merges it with those of tokens.
+    A linear layer merges it with those of tokens. An operator with several results is no tensor.
     """
-    return bool(node.meta["val"].shape[:1] == images.meta["val"].shape[:1])
+    value = node.meta["val"]
+    return isinstance(value, Tensor) and value.shape[:1] == images.meta["val"].shape[:1]
 
 
 def _too_large(frontier: set[fx.Node], frozen: set[fx.Node], size: int) -> bool:

@@ -50,9 +50,17 @@ def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
     same = next(
         (i for i, (old, new) in enumerate(pairs) if old != new), min(len(x.shape), len(shape))
     )
+    if 1 == same < len(shape) and _is_batch_second(context, shape):
+        return Value(shape, plain=context.reshape(context.plain(x), 0, -1, *shape[2:]))
     if same > 1:
         return Value(shape, plain=context.reshape(context.plain(x), *[0] * same, *shape[same:]))
     return Value(shape, plain=context.reshape(context.plain(x), -1, *shape[1:]))
+
+
+def _is_batch_second(context: Context, shape: tuple[int, ...]) -> bool:
+    """Whether the images are merged with the second dimension, as in (3, N * heads, tokens, d)."""
+    images = context.images.traced if context.images else 0
+    return images > 1 and shape[0] % images != 0 and shape[1] % images == 0
 
 
 def _is_flat(shape: tuple[int, ...]) -> bool:

@@ -197,9 +197,11 @@ def _around(
 def _has_other_layers(network: nn.Module, blocks: tuple[Block, ...]) -> bool:
     """Whether a layer is not in a block, before the first block or after the last.
 
-    A module with several convolutions is an unknown block wherever it is.
+    A module with several convolutions is an unknown block wherever it is, and so are several of one
+    class with linear layers, as in a transformer behind convolutions.
     """
     known = {block.name for block in blocks}
+    kinds: set[type[nn.Module]] = set()
     before, after = _around(network, blocks)
     outside = {path for path, _ in before + after}
     for path, module in main_modules(network):
@@ -210,8 +212,10 @@ def _has_other_layers(network: nn.Module, blocks: tuple[Block, ...]) -> bool:
         holds_blocks = any(name.startswith(f"{path}.") for name in known) or path == ""
         if holds_blocks or isinstance(module, CONTAINERS):
             continue
-        if sum(is_convolution(part) for _, part in main_modules(module)) > 1:
+        layers = [part for _, part in main_modules(module) if weighs(part)]
+        if (len(layers) > 1 and type(module) in kinds) or sum(map(is_convolution, layers)) > 1:
             return True
+        kinds.add(type(module))
     return False
 
 
