@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import defaultdict
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -22,6 +23,7 @@ import matplotlib
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 from torch import nn
 
 import pocketune
@@ -133,24 +135,39 @@ def accuracy_memory() -> Figure:
     kept = sorted(RESULTS.glob("accuracy_*.json"))
     rows = -(-len(kept) // 2)
     figure = Figure(figsize=(11, 4.5 * rows), layout="constrained")
+    names: defaultdict[Axes, list[tuple[str, tuple[float, float]]]] = defaultdict(list)
     for axes, path in zip(figure.subplots(rows, 2, squeeze=False).flat, kept, strict=False):
         for method, result in json.loads(path.read_text()).items():
             scores = result["top1"]["flowers"]
             axes.errorbar(
                 result["peak"], mean(scores), stdev(scores), fmt="o", color="#2a9d8f", markersize=5
             )
-            axes.annotate(
-                method,
-                (result["peak"], mean(scores)),
-                xytext=(6, 4),
-                textcoords="offset points",
-                fontsize=8,
-            )
+            names[axes].append((method, (result["peak"], mean(scores))))
         axes.set_title(f"{path.stem.removeprefix('accuracy_')} on Flowers", fontsize=10)
         axes.set_xlabel("peak memory of the process, MB", fontsize=9)
         axes.set_ylabel("top-1, %", fontsize=9)
         axes.margins(x=0.3)
+    figure.draw_without_rendering()  # from here on, sizes are those of the picture
+    for axes, points in names.items():
+        _write_names(axes, points)
     return figure
+
+
+def _write_names(axes: Axes, points: list[tuple[str, tuple[float, float]]]) -> None:
+    """Each name beside its point, at the first place where it covers no other name."""
+    written: list[Bbox] = []
+    for name, point in points:
+        for place in ((6, 4), (6, -10), (-6, 4), (-6, -10), (6, 15), (-6, 15), (6, -21)):
+            side = "left" if place[0] > 0 else "right"
+            text = axes.annotate(
+                name, point, place, textcoords="offset points", fontsize=8, ha=side
+            )
+            if not any(text.get_window_extent().overlaps(other) for other in written):
+                break
+            text.remove()
+        else:
+            raise SystemExit(f"there is no place for the name {name} in the picture")
+        written.append(text.get_window_extent())
 
 
 def activation_pruning() -> Figure:
