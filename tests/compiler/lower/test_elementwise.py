@@ -24,3 +24,13 @@ def test_between_two_convolutions(
     given = [leaf(2, 3, 4, 3), a, b]
     inputs, constants = ([*given, scale], []) if trained else (given, [scale])
     check_function(step, inputs, constants, rows_max_pixels)
+
+
+@LAYOUTS
+def test_of_two_vectors_that_rows_have_read(rows_max_pixels: int) -> None:
+    def step(x: Tensor, a: Tensor, v: Tensor, w: Tensor) -> list[Tensor]:
+        v, w = v.view(1, 3, 1, 1), w.view(1, 3, 1, 1)
+        return [F.conv2d(x, a) * v * w, v * w]
+
+    inputs = [leaf(2, 3, 4, 3), leaf(3, 3, 1, 1, seed=1), leaf(3, seed=2), leaf(3, seed=3)]
+    check_function(step, inputs, (), rows_max_pixels)

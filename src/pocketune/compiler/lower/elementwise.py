@@ -79,6 +79,8 @@ def _on_rows(
     )
     names = [_rows_operand(context, v, by_image) for v in operands]
     result = context.builder.add(op, *names, **attributes)
+    if all(v.vector is not None for v in operands if isinstance(v, Value) and v.is_map):
+        return Value(shape, vector=result)
     return Value(shape, rows=context.reshape(result, -1, shape[1]) if by_image else result)
 
 

@@ -58,9 +58,14 @@ def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
 
 
 def _is_batch_second(context: Context, shape: tuple[int, ...]) -> bool:
-    """Whether the images are merged with the second dimension, as in (3, N * heads, tokens, d)."""
-    images = context.images.traced if context.images else 0
-    return images > 1 and shape[0] % images != 0 and shape[1] % images == 0
+    """Whether the images, of any number, are in the second dimension.
+
+    So they are in the shape (3, N * heads, tokens, d) of queries, keys and values.
+    """
+    images = context.images
+    if images is None or images.source is None:
+        return False
+    return shape[0] % images.traced != 0 and shape[1] % images.traced == 0
 
 
 def _is_flat(shape: tuple[int, ...]) -> bool:
