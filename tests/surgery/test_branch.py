@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenConv2d
@@ -149,3 +149,24 @@ def test_what_reads_the_images_needs_the_whole_network(network: nn.Module) -> No
     assert torch.equal(network(x=images), network(images))
     with pytest.raises(PocketuneError, match="call the whole network"):
         network.features(images)
+
+
+class Row(nn.Module):
+    """Runs whatever is in it, as timm's RegStage does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.children():
+            x = layer(x)
+        return x
+
+
+def test_a_block_that_would_run_its_branch_as_a_layer_is_refused() -> None:
+    network = nn.ModuleDict({"block": Row()})
+    add_branches(network, {"block": lambda _: nn.Conv2d(3, 3, 1)})
+    for _ in range(2):
+        with pytest.raises(PocketuneError, match="runs every module inside it"):
+            network["block"](torch.zeros(1, 3, 2, 2))

@@ -64,11 +64,21 @@ def test_hooks_run_around_the_new_module_once() -> None:
     assert ran[3:] == ["before", "after"]
 
 
+class Around(nn.Module):
+    def __init__(self, old: nn.Module) -> None:
+        super().__init__()
+        self.old = old
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.old(x)
+        return y
+
+
 def test_a_branch_is_added_once_behind_other_hooks() -> None:
     network = nn.Sequential(nn.Linear(2, 2, bias=False))
     network[0].register_forward_hook(lambda module, x, y: 0 * y)
     add_branches(network, {"0": lambda _: nn.Identity()})
-    swap(network, {"0": lambda old: nn.Sequential(old)})
+    swap(network, {"0": Around})
     x = torch.randn(1, 2)
     assert torch.equal(network(x), x)
 

@@ -24,7 +24,7 @@ _HOOKS = (
     "_backward_hooks",
 )
 
-_IMAGE = "image_to_read"
+_IMAGE, _WAITS = "image_to_read", "waits_for_its_block"
 
 
 def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
@@ -62,6 +62,7 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
         if like is not None:
             branch.to(like)
         set_about(branch, is_side_branch=True)
+        branch.register_forward_pre_hook(_refuse_inside)
         _attach(branch, block)
         if _reads_image(branch):
             network.register_forward_pre_hook(_show_image, with_kwargs=True)
@@ -102,7 +103,7 @@ def move_hooks(block: nn.Module, made: nn.Module) -> None:
         return
     for kind in _HOOKS:
         moved, own = vars(block)[kind], vars(made)[kind]
-        for key in [key for key, hook in moved.items() if hook is _add_branch]:
+        for key in [key for key, hook in moved.items() if hook in (_hold_branch, _add_branch)]:
             del moved[key]
         moved.update(own)  # the branch's hooks come last
         vars(made)[kind], vars(block)[kind] = moved, OrderedDict()
@@ -112,13 +113,30 @@ def move_hooks(block: nn.Module, made: nn.Module) -> None:
 
 def _attach(branch: nn.Module, block: nn.Module) -> None:
     block.add_module(BRANCH, branch)
+    block.register_forward_pre_hook(_hold_branch)
     block.register_forward_hook(_add_branch)
+
+
+def _hold_branch(block: nn.Module, _: tuple[Any, ...]) -> None:
+    branch: nn.Module | None = getattr(block, BRANCH, None)
+    if branch is not None:
+        vars(branch)[_WAITS] = True
+
+
+def _refuse_inside(branch: nn.Module, _: tuple[Any, ...]) -> None:
+    """Hook of a branch: a block must not run it as one of its own layers, without a word."""
+    if vars(branch).get(_WAITS, False):
+        raise PocketuneError(
+            "a block with a side branch runs every module inside it, and so the branch, as another "
+            "layer; name the layers in the block's forward method"
+        )
 
 
 def _add_branch(block: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
     branch: nn.Module | None = getattr(block, BRANCH, None)
     if branch is None:  # the branch has moved to the block's replacement
         return output
+    vars(branch)[_WAITS] = False
     x = _image(branch) if _reads_image(branch) else inputs[0]
     size = {"size": output.shape[2:]} if getattr(branch, "resizes", False) is True else {}
     added: Tensor = output + branch(x, **size)

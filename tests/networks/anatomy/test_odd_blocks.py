@@ -397,3 +397,22 @@ def test_a_norm_that_weighs_by_its_count_of_batches_is_named() -> None:
     assert "the batch norm 1 has momentum=None" in str(count_of_batches(network))
     network[1].momentum = 0.1
     assert count_of_batches(network) is None
+
+
+class Stage(nn.Module):
+    """As timm's RegStage: blocks one after the other, and in the first stage only one."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        for number in range(count):
+            self.add_module(f"b{number}", inverted())
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.children():
+            x = block(x)
+        return x
+
+
+def test_a_stage_of_one_block_is_no_block() -> None:
+    found = anatomy(whole(Stage(1), Stage(2)))
+    assert [block.name for block in found.blocks] == ["1.b0", "2.b0", "2.b1"]

@@ -171,16 +171,24 @@ def _with_parameters(modules: dict[str, nn.Module], paths: list[str]) -> tuple[s
 
 
 def _blocks(network: nn.Module) -> Iterator[Block]:
-    """Outermost modules built like a block; containers hold blocks and are not blocks."""
+    """Outermost modules built like a block; containers and stages hold blocks and are none."""
     inside: Block | None = None
+    stages = {type(module) for module in network.modules() if _holds_blocks(module)}
     for path, module in main_modules(network):
-        if module is network or isinstance(module, CONTAINERS) or _within(path, inside):
+        is_holder = isinstance(module, CONTAINERS) or type(module) in stages
+        if module is network or is_holder or _within(path, inside):
             continue
         if in_decode_head(path):
             continue
         if block := read_block(path, module):
             inside = block
             yield block
+
+
+def _holds_blocks(module: nn.Module) -> bool:
+    """Whether a module is a stage of two or more blocks; others of its class may have one."""
+    children = [child for child in module.children() if not isinstance(child, CONTAINERS)]
+    return sum(read_block("", child) is not None for child in children) > 1
 
 
 def _around(
