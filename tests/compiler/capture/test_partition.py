@@ -138,3 +138,24 @@ def test_sums_that_a_filtered_convolution_keeps_are_no_features() -> None:
     )
     assert exact == filtered
     assert filtered[0] is not None
+
+
+class _Deep(nn.Module):
+    """Two tensors into the trained part, one 1,200 operators behind the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 4, 4, 4)
+        self.mix, self.head = nn.Linear(4, 4), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = self.patches(x).mean((2, 3))
+        second = first
+        for _ in range(1200):
+            second = second.sin()
+        scores: torch.Tensor = self.head(torch.cat([self.mix(first), second], 1))
+        return scores
+
+
+def test_a_deep_frozen_part() -> None:
+    assert features_shapes(_Deep(), create_method("lora", rank=1)) == ((4,), (4,))

@@ -73,11 +73,15 @@ def tensor_shape(node: fx.Node) -> tuple[int, ...]:
 
 def _follows_cheaply(node: fx.Node, given: set[fx.Node]) -> bool:
     """Whether a node can be computed from given ones without a convolution."""
-    if node in given or node.op == "get_attr":
-        return True
-    if node.op == "placeholder" or node.target is torch.ops.aten.convolution.default:
-        return False
-    return all(_follows_cheaply(source, given) for source in node.all_input_nodes)
+    known = set(given)
+    for other in node.graph.nodes:
+        if other.op == "placeholder" or other.target is torch.ops.aten.convolution.default:
+            continue
+        if known.issuperset(other.all_input_nodes):
+            known.add(other)
+        if other is node:
+            break
+    return node in known
 
 
 def frozen_nodes(traced: Traced) -> set[fx.Node]:
