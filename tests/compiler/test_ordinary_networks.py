@@ -240,6 +240,35 @@ def test_a_head_with_layer_norm_that_ends_in_log_softmax(method: Method, tmp_pat
     check(network, method, tmp_path)
 
 
+class Mixing(nn.Module):
+    """A function of the features of all images, before the output layer."""
+
+    def __init__(self, mix: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.stem, self.head, self.mix = nn.Conv2d(3, 4, 4, 4), nn.Linear(4, 3), mix
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.mix(self.stem(x).mean((2, 3))))
+        return scores
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda x: x.softmax(0),
+        lambda x: x - x.mean(0),
+        lambda x: x + 2 * x[:1],
+        lambda x: x.cumsum(0),
+    ],
+    ids=["softmax", "mean", "first", "sums"],
+)
+@pytest.mark.parametrize("method", [LastLayer(), FullFineTune()], ids=str)
+def test_images_that_depend_on_one_another_are_refused(
+    mix: Callable[[Tensor], Tensor], method: Method, tmp_path: Path
+) -> None:
+    refuse(Mixing(mix), method, tmp_path, "depends on the other images of its batch")
+
+
 def plain() -> nn.Module:
     """A row of layers, as in a first tutorial."""
     return nn.Sequential(

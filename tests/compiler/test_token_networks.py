@@ -50,8 +50,8 @@ def test_a_vision_transformer(method: Method, tmp_path: Path) -> None:
     assert kit.manifest.task.head == ("head.weight", "head.bias")
 
 
-@pytest.mark.parametrize("method", [LastLayer(), TopBlocks(1), LoRA(2)], ids=lambda m: m.name)
-def test_heads_merged_with_images(method: Method, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", [LastLayer(), FullFineTune(), LoRA(2)], ids=lambda m: m.name)
+def test_images_behind_another_dimension(method: Method, tmp_path: Path) -> None:
     compile(adapt(merged_transformer(), method), tmp_path / "kit", batch=BATCH, size=SIZE)
 
 

@@ -98,6 +98,19 @@ def encoder_layer() -> nn.Module:
     )
 
 
+class TokensFirst(nn.Module):
+    """PyTorch's encoder layer by default: it reads tokens of shape (T, N, C)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 2 * WIDTH, 0.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, C) -> the same shape."""
+        y: Tensor = self.layer(x.transpose(0, 1)).transpose(0, 1)
+        return y
+
+
 class Transformer(nn.Module):
     """Patches as tokens; the class token leads to the scores, or the mean of all tokens does."""
 
@@ -133,9 +146,9 @@ def masked_transformer(seed: int = 0) -> Transformer:
 
 
 def merged_transformer(seed: int = 0) -> Transformer:
-    """The heads of all images are in one dimension."""
+    """Images are not in the first dimension: of heads, and of tokens."""
     torch.manual_seed(seed)
-    return Transformer(Block(MergedHeads), Block(MergedHeads))
+    return Transformer(Block(MergedHeads), TokensFirst())
 
 
 def mixed_transformer(seed: int = 0) -> Transformer:

@@ -14,6 +14,7 @@ from pocketune.compiler import compile
 from pocketune.errors import PocketuneError
 from pocketune.methods import FullFineTune, adapt
 from pocketune.onnx_import import load_onnx
+from pocketune.onnx_import.operators.layers import linear
 
 from .files import HEAD, head, written
 
@@ -163,3 +164,10 @@ def test_what_mixes_images_is_refused(
     file = written(tmp_path / "net.onnx", [*nodes, *head("d")], {**HEAD, **constants})
     with pytest.raises(PocketuneError, match=said):
         load_onnx(file, size=8)
+
+
+def test_a_transposed_weight_can_be_saved() -> None:
+    """safetensors takes contiguous tensors only."""
+    weight = np.arange(6, dtype=np.float32).reshape(2, 3)
+    made = linear(weight.T, None)
+    assert made.weight.is_contiguous()

@@ -57,6 +57,11 @@ class CompileError(PocketuneError):
     """The compiled step does not compute what PyTorch computes."""
 
 
+_MIXED = 1e-2
+"""Largest difference between predictions for an image alone and among others, as a share of the
+largest: far above rounding, and below what mixing the images does."""
+
+
 @dataclass(frozen=True)
 class Deviation:
     """How far a tensor is off, and how far it may be."""
@@ -103,7 +108,8 @@ def check_engine(
         The tensor that came nearest to its bound.
 
     Raises:
-        CompileError: A tensor exceeds its bound; the message names it.
+        CompileError: A tensor exceeds its bound; the message names it. Or the prediction for an
+            image depends on the others.
     """
     objective = objective_of(settings.task)
     label_shape = (settings.batch, *settings.task.label_shape(settings.size))
@@ -141,7 +147,19 @@ def check_engine(
         tried.append(_predictions(engine, exact, rounding, images))
     predicted = min(tried, key=_share)
     _require(predicted, f"after step {steps}")
+    _require_independence(engine, network, images)
     return max(worst, predicted, key=_share)
+
+
+def _require_independence(engine: Engine, network: nn.Module, images: Images) -> None:
+    """Check that an image has the same prediction alone as among others."""
+    among, alone = (np.array(engine.predict(some))[-1] for some in (images, images[-1:]))
+    if _largest(among - alone) > _MIXED * _largest(among):
+        raise CompileError(
+            f"what {type(network).__name__} predicts for an image depends on the other images of "
+            "its batch, as behind a softmax or mean over the first dimension; let it compute "
+            "each image by itself"
+        )
 
 
 def _settled(engine: Engine, network: nn.Module, images: Images, labels: Labels) -> State:

@@ -247,5 +247,5 @@ class OnnxNetwork(nn.Module):
 
 
 def tensor_of(values: object) -> Tensor:
-    """A copy of an array as a tensor."""
-    return torch.tensor(values)
+    """A copy of an array as a tensor, which can be saved: its elements are in order."""
+    return torch.tensor(values).contiguous()

@@ -36,6 +36,16 @@ def test_group_norm(
     check_function(step, [*inputs, gradient], (), rows, tolerance)
 
 
+@pytest.mark.parametrize("shape", [(2, 6, 5), (2, 6), (2, 6, 2, 3, 2)], ids=str)
+def test_group_norm_of_any_dimensions(shape: tuple[int, ...]) -> None:
+    def step(x: Tensor, w: Tensor, b: Tensor, g: Tensor) -> list[Tensor]:
+        y = F.group_norm(x, 2, w, b, 1e-3)
+        return [y, *torch.autograd.grad(y, [x, w, b], g)]
+
+    inputs = [leaf(*shape), leaf(6, seed=1), leaf(6, seed=2), leaf(*shape, seed=3, grad=False)]
+    check_function(step, inputs, (), NEVER_ROWS, 2e-5)
+
+
 def test_the_variance_of_a_large_group_keeps_its_bits() -> None:
     """The squares are not added one after the other; errors would grow from layer to layer."""
 

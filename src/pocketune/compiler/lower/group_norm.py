@@ -80,9 +80,9 @@ def _group_norm_backward(
     scale_gradient = shift_gradient = None
     if needed[1]:
         y = context.reshape(normalized.y, -1, *x.shape[1:])
-        scale_gradient = sizes.channel_sum(b.add("Mul", context.plain(g), y))
+        scale_gradient = sizes.channel_sum(b.add("Mul", context.plain(g), y), len(g.shape))
     if needed[2]:
-        shift_gradient = sizes.channel_sum(context.plain(g))
+        shift_gradient = sizes.channel_sum(context.plain(g), len(g.shape))
     return (
         sizes.input_gradient(g, weight, normalized) if needed[0] else None,
         scale_gradient,
@@ -131,7 +131,7 @@ class _Sizes:
         return self.context.reshape(name, 1, self.all_groups, pieces, self.piece)
 
     def scaled(self, name: str, weight: Value | None, bias: Value | None) -> str:
-        """(N, C, H, W) times the weight plus the bias of every channel."""
+        """(N, C, ...) times the weight plus the bias of every channel."""
         if weight is None and bias is None:
             return name
         ones, zeros = (self.vector(self.channels, value) for value in (1, 0))
@@ -140,9 +140,10 @@ class _Sizes:
         inputs = [name, scale, shift, zeros, ones]
         return self.context.builder.add("BatchNormalization", *inputs, epsilon=0.0)
 
-    def channel_sum(self, name: str) -> Value:
-        """(N, C, H, W) -> (C,)."""
-        total = self.context.builder.add("ReduceSum", name, self._within(0, 2, 3), keepdims=0)
+    def channel_sum(self, name: str, dims: int) -> Value:
+        """(N, C, ...) of so many dimensions -> (C,)."""
+        within = self._within(0, *range(2, dims))
+        total = self.context.builder.add("ReduceSum", name, within, keepdims=0)
         return Value((self.channels,), plain=total)
 
     def input_gradient(self, g: Value, weight: Value | None, normalized: Normalized) -> Value:

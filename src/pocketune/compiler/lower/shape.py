@@ -50,22 +50,28 @@ def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
     same = next(
         (i for i, (old, new) in enumerate(pairs) if old != new), min(len(x.shape), len(shape))
     )
-    if 1 == same < len(shape) and _is_batch_second(context, shape):
-        return Value(shape, plain=context.reshape(context.plain(x), 0, -1, *shape[2:]))
+    place = _images_behind(context, x.shape, shape) if same < 2 else 0
+    if place:
+        sizes = [0 if same else shape[0], *shape[1:]]
+        sizes[place] = -1
+        return Value(shape, plain=context.reshape(context.plain(x), *sizes))
     if same > 1:
         return Value(shape, plain=context.reshape(context.plain(x), *[0] * same, *shape[same:]))
     return Value(shape, plain=context.reshape(context.plain(x), -1, *shape[1:]))
 
 
-def _is_batch_second(context: Context, shape: tuple[int, ...]) -> bool:
-    """Whether the images, of any number, are in the second dimension.
+def _images_behind(context: Context, given: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    """The dimension that the images are in, of any number, if it is not the first; else 0.
 
-    So they are in the shape (3, N * heads, tokens, d) of queries, keys and values.
+    So it is in the shape (3, N * heads, tokens, d) of queries, keys and values, and in that of
+    tokens (tokens, N, d), as PyTorch's attention has them, behind one with `given[0]` of both.
     """
     images = context.images
-    if images is None or images.source is None:
-        return False
-    return shape[0] % images.traced != 0 and shape[1] % images.traced == 0
+    if images is None or images.source is None or shape[0] % images.traced == 0:
+        return 0
+    if given[0] % images.traced != 0 and given[:1] != shape[:1]:
+        return 0
+    return next((i for i, size in enumerate(shape) if i and size % images.traced == 0), 0)
 
 
 def _is_flat(shape: tuple[int, ...]) -> bool:
@@ -188,7 +194,7 @@ def _norm(
     context: Context,
     node: fx.Node,
     x: Value,
-    order: float,
+    order: float = 2,
     dims: list[int] | None = None,
     keepdim: bool = False,
     **_: Any,

@@ -32,8 +32,8 @@ from pocketune.networks.anatomy.units import CONTAINERS, find_units
 from pocketune.networks.checks import require_network
 
 BLOCKLESS = (
-    "LastLayer, NormAndLast, BiasAndLast, FullFineTune and GradientFilter(layers=[names]) need no "
-    "blocks"
+    "LastLayer, NormAndLast, BiasAndLast, LoRA, FullFineTune and GradientFilter(layers=[names]) "
+    "need no blocks"
 )
 """The methods for networks without blocks."""
 
