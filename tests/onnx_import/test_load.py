@@ -277,6 +277,25 @@ def test_a_result_that_several_operators_share(tmp_path: Path) -> None:
     torch.testing.assert_close(loaded(x), maps @ torch.ones(9, 2), rtol=1e-4, atol=1e-4)
 
 
+class Attending(nn.Module):
+    """PyTorch's own attention, over the tokens of a convolution."""
+
+    def __init__(self, *, batch_first: bool) -> None:
+        super().__init__()
+        self.patches, self.head = nn.Conv2d(3, 8, 8, 8), nn.Linear(8, CLASSES)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=batch_first)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = (
+            self.patches(x)
+            .flatten(2)
+            .permute(*((0, 2, 1) if self.attention.batch_first else (2, 0, 1)))
+        )
+        mixed = tokens + self.attention(tokens, tokens, tokens)[0]
+        scores: torch.Tensor = self.head(mixed.mean(1 if self.attention.batch_first else 0))
+        return scores
+
+
 class TestTransformers:
     """Attention splits, transposes and joins tensors in which the batch is not always first."""
 
@@ -287,6 +306,14 @@ class TestTransformers:
         assert_close(loaded(images()), original(images()))
         assert any(isinstance(module, nn.LayerNorm) for module in loaded.modules())
         assert loaded.train()(images(5)).shape == (5, 3)
+
+    @pytest.mark.parametrize("batch_first", [True, False])
+    def test_attention_of_pytorch(self, batch_first: bool, tmp_path: Path) -> None:
+        original = Attending(batch_first=batch_first).eval()
+        loaded = load_onnx(exported(original, tmp_path / "net.onnx"), size=SIZE).eval()
+        assert_close(loaded(images()), original(images()))
+        for method in (LastLayer(), FullFineTune()):
+            compile(adapt(loaded, method), tmp_path / method.name, batch=2, size=SIZE)
 
     def test_a_softmax_of_old_opsets_is_along_the_last_axis(self, tmp_path: Path) -> None:
         nodes = [node("Softmax", ["x"], ["d"], axis=1), *head("d")]

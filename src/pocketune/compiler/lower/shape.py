@@ -50,7 +50,7 @@ def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
     same = next(
         (i for i, (old, new) in enumerate(pairs) if old != new), min(len(x.shape), len(shape))
     )
-    place = _images_behind(context, x.shape, shape) if same < 2 else 0
+    place = _images_behind(context, shape) if same < 2 else 0
     if place:
         sizes = [0 if same else shape[0], *shape[1:]]
         sizes[place] = -1
@@ -60,16 +60,14 @@ def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
     return Value(shape, plain=context.reshape(context.plain(x), -1, *shape[1:]))
 
 
-def _images_behind(context: Context, given: tuple[int, ...], shape: tuple[int, ...]) -> int:
+def _images_behind(context: Context, shape: tuple[int, ...]) -> int:
     """The dimension that the images are in, of any number, if it is not the first; else 0.
 
     So it is in the shape (3, N * heads, tokens, d) of queries, keys and values, and in that of
-    tokens (tokens, N, d), as PyTorch's attention has them, behind one with `given[0]` of both.
+    tokens (tokens, N, d), as PyTorch's attention has them.
     """
     images = context.images
     if images is None or images.source is None or shape[0] % images.traced == 0:
-        return 0
-    if given[0] % images.traced != 0 and given[:1] != shape[:1]:
         return 0
     return next((i for i, size in enumerate(shape) if i and size % images.traced == 0), 0)
 

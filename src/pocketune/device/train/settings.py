@@ -119,7 +119,7 @@ class TrainSettings:
         above=0,
     )
     side_lr: float | None = _option(
-        "Peak learning rate of side branches, for methods that add them: repnet, tinytl.",
+        "Peak learning rate of side branches, for methods that add them: repnet, tinytl, lora.",
         default=None,
         metavar="RATE",
         unset=f"lr if that is given, else {_rates('side')}",

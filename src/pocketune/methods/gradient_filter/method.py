@@ -10,7 +10,13 @@ from typing import Any
 
 from torch import nn
 
-from pocketune.errors import PocketuneError, check_positive, check_truth, whole_number
+from pocketune.errors import (
+    PocketuneError,
+    check_positive,
+    check_truth,
+    counted,
+    whole_number,
+)
 from pocketune.filtering import check_filter, filter_convolution
 from pocketune.methods.gradient_filter.choice import measure_filters
 from pocketune.methods.method import Method
@@ -200,8 +206,8 @@ class GradientFilter(Method):
         count = len(convolutions)
         if not 1 <= self.layers <= count:
             raise PocketuneError(
-                f"layers={self.layers} does not fit a network of {count} convolutions; give a "
-                f"whole number from 1 to {count}, or names"
+                f"layers={self.layers} does not fit a network of {counted(count, 'convolution')}; "
+                f"give a whole number from 1 to {count}, or names"
             )
         return tuple(convolutions[-self.layers :])
 
