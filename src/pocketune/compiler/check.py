@@ -109,7 +109,7 @@ def check_engine(
 
     Raises:
         CompileError: A tensor exceeds its bound; the message names it. Or the prediction for an
-            image depends on the others.
+            image depends on the others or on their number.
     """
     objective = objective_of(settings.task)
     label_shape = (settings.batch, *settings.task.label_shape(settings.size))
@@ -147,17 +147,29 @@ def check_engine(
         tried.append(_predictions(engine, exact, rounding, images))
     predicted = min(tried, key=_share)
     _require(predicted, f"after step {steps}")
-    _require_independence(engine, network, images)
+    _require_independence(engine, exact, images)
     return max(worst, predicted, key=_share)
 
 
-def _require_independence(engine: Engine, network: nn.Module, images: Images) -> None:
-    """Check that an image has the same prediction alone as among others."""
-    among, alone = (np.array(engine.predict(some))[-1] for some in (images, images[-1:]))
-    if _largest(among - alone) > _MIXED * _largest(among):
+def _require_independence(engine: Engine, exact: Reference, images: Images) -> None:
+    """Check that the kit and PyTorch predict an image alone as among others.
+
+    A step is traced with one number of images, and so is what the kit does with them: only PyTorch
+    shows that a network does something else with one image.
+    """
+    state = {**exact.buffers(), **engine.state()}
+    among, *alone = (
+        np.asarray(predictions)[-1]
+        for predictions in (
+            engine.predict(images),
+            engine.predict(images[-1:]),
+            exact.predict(state, images[-1:])["predictions"],
+        )
+    )
+    if any(_largest(among - other) > _MIXED * _largest(among) for other in alone):
         raise CompileError(
-            f"what {type(network).__name__} predicts for an image depends on the other images of "
-            "its batch, as behind a softmax or mean over the first dimension; let it compute "
+            "the prediction for an image depends on the other images of its batch or on their "
+            "number, as behind a softmax or mean over the first dimension; let the network compute "
             "each image by itself"
         )
 

@@ -112,8 +112,8 @@ def require_usual(norm: nn.BatchNorm2d) -> None:
 def require_same(norm: nn.Module, frozen: FrozenBatchNorm2d) -> None:
     """Check that a batch norm of a derived class can be replaced.
 
-    timm's `BatchNormAct2d` can. Others scale the output, or compute their weight. Hooks, such as
-    that of a side branch at the activation inside, do not count.
+    timm's `BatchNormAct2d` can. Others scale the output, or compute their weight. Hooks do not
+    count: the activation inside may have that of a side branch.
 
     Raises:
         PocketuneError: It computes something else.

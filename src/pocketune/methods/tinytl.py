@@ -33,7 +33,8 @@ from pocketune.surgery import (
 
 NORMS = ("batch", "group")
 _LARGEST = 3
-"""Size of all lite residual modules, in networks. MobileNetV2's are a third, ResNet-50's eight."""
+"""Most values in lite residual modules, as a multiple of the network's own: they have a third of
+MobileNetV2's, and eight times ResNet-50's."""
 
 
 @register_method("tinytl")

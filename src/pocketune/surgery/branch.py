@@ -118,13 +118,14 @@ def _attach(branch: nn.Module, block: nn.Module) -> None:
 
 
 def _hold_branch(block: nn.Module, _: tuple[Any, ...]) -> None:
+    """Hook of a block before it runs: its branch waits until the block is done."""
     branch: nn.Module | None = getattr(block, BRANCH, None)
     if branch is not None:
         vars(branch)[_WAITS] = True
 
 
 def _refuse_inside(branch: nn.Module, _: tuple[Any, ...]) -> None:
-    """Hook of a branch: a block must not run it as one of its own layers, without a word."""
+    """Hook of a branch before it runs: a block must not run it as one of its own layers."""
     if vars(branch).get(_WAITS, False):
         raise PocketuneError(
             "a block with a side branch runs every module inside it, and so the branch, as another "

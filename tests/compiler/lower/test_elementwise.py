@@ -1,6 +1,7 @@
 """Arithmetic on maps in rows, with operands of every rank."""
 
 import pytest
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -34,3 +35,15 @@ def test_of_two_vectors_that_rows_have_read(rows_max_pixels: int) -> None:
 
     inputs = [leaf(2, 3, 4, 3), leaf(3, 3, 1, 1, seed=1), leaf(3, seed=2), leaf(3, seed=3)]
     check_function(step, inputs, (), rows_max_pixels)
+
+
+@LAYOUTS
+def test_integers_beside_a_map(rows_max_pixels: int) -> None:
+    places = torch.arange(3).view(1, 3, 1, 1)
+
+    def step(x: Tensor, a: Tensor, places: Tensor) -> list[Tensor]:
+        y = F.conv2d(x, a)
+        return [y * places, places - y, torch.where(y > 0, y, places)]
+
+    inputs = [leaf(2, 3, 4, 3), leaf(3, 3, 1, 1, seed=1)]
+    check_function(step, inputs, [places], rows_max_pixels)

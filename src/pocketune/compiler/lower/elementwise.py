@@ -117,7 +117,7 @@ def _binary(
     context: Context, node: fx.Node, a: Value | float, b: Value | float, alpha: float = 1
 ) -> Value:
     a, b = (
-        as_number(context, argument, value) if isinstance(value, Value) else value
+        as_number(context, argument, value, node) if isinstance(value, Value) else value
         for argument, value in zip(node.args[:2], (a, b), strict=True)
     )
     if alpha != 1:
@@ -146,9 +146,13 @@ def _addcmul(
     return elementwise(context, "Add", [product, a], shape_of(node))
 
 
-def as_number(context: Context, argument: Any, value: Value) -> Value:
-    """A mask as zeros and ones: PyTorch computes with masks, ONNX does not."""
-    if argument.meta["val"].dtype == torch.bool:
+def as_number(context: Context, argument: Any, value: Value, node: fx.Node) -> Value:
+    """An operand in the type of the node's result, if that is a float.
+
+    PyTorch computes with masks and integers beside floats, ONNX does not.
+    """
+    dtype, result = argument.meta["val"].dtype, node.meta["val"].dtype
+    if dtype == torch.bool or (result.is_floating_point and not dtype.is_floating_point):
         return elementwise(context, "Cast", [value], value.shape, to=TensorProto.FLOAT)
     return value
 
@@ -264,4 +268,8 @@ def _compare(context: Context, node: fx.Node, *operands: Value | float) -> Value
 
 @lowers(aten.where.self)
 def _where(context: Context, node: fx.Node, mask: Value, a: Value, b: Value) -> Value:
+    a, b = (
+        as_number(context, argument, value, node)
+        for argument, value in zip(node.args[1:], (a, b), strict=True)
+    )
     return elementwise(context, "Where", [mask, a, b], shape_of(node))

@@ -17,6 +17,7 @@ A network with other blocks, such as a transformer, is run without values instea
 that it repeats are its blocks (`find_units`).
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -108,7 +109,7 @@ def anatomy(network: nn.Module) -> Anatomy:
             cannot be run to find them; the message names the module that fails.
     """
     require_network(network)
-    blocks = tuple(_blocks(network))
+    blocks = _blocks(network)
     if not blocks or _has_other_layers(network, blocks):
         return _anatomy_of(network, run(network))
     before, behind = _around(network, blocks)
@@ -170,25 +171,32 @@ def _with_parameters(modules: dict[str, nn.Module], paths: list[str]) -> tuple[s
     return tuple(path for path in paths if path and _has_own(modules[path]))
 
 
-def _blocks(network: nn.Module) -> Iterator[Block]:
-    """Outermost modules built like a block; containers and stages hold blocks and are none."""
+def _blocks(network: nn.Module) -> tuple[Block, ...]:
+    """Outermost modules built like a block; containers and stages hold blocks and are none.
+
+    A class of which a module holds two blocks is a stage; others of it may hold only one, and then
+    look like that block.
+    """
+    found = tuple(_outermost_blocks(network))
+    modules = dict(main_modules(network))
+    parents = Counter(block.name.rpartition(".")[0] for block in found)
+    stages = {type(modules[path]) for path, blocks in parents.items() if blocks > 1}
+    if any(type(modules[block.name]) in stages for block in found):
+        found = tuple(_outermost_blocks(network, tuple(stages)))
+    return found
+
+
+def _outermost_blocks(
+    network: nn.Module, stages: tuple[type[nn.Module], ...] = ()
+) -> Iterator[Block]:
     inside: Block | None = None
-    stages = {type(module) for module in network.modules() if _holds_blocks(module)}
     for path, module in main_modules(network):
         is_holder = isinstance(module, CONTAINERS) or type(module) in stages
-        if module is network or is_holder or _within(path, inside):
-            continue
-        if in_decode_head(path):
+        if module is network or is_holder or _within(path, inside) or in_decode_head(path):
             continue
         if block := read_block(path, module):
             inside = block
             yield block
-
-
-def _holds_blocks(module: nn.Module) -> bool:
-    """Whether a module is a stage of two or more blocks; others of its class may have one."""
-    children = [child for child in module.children() if not isinstance(child, CONTAINERS)]
-    return sum(read_block("", child) is not None for child in children) > 1
 
 
 def _around(
