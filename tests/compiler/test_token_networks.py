@@ -3,6 +3,7 @@
 `compile` itself compares five steps with PyTorch.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,16 @@ def test_a_vision_transformer(method: Method, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", [LastLayer(), FullFineTune(), LoRA(2)], ids=lambda m: m.name)
 def test_images_behind_another_dimension(method: Method, tmp_path: Path) -> None:
     compile(adapt(merged_transformer(), method), tmp_path / "kit", batch=BATCH, size=SIZE)
+
+
+@pytest.mark.parametrize("method", [LastLayer(), BiasAndLast()], ids=lambda m: m.name)
+@pytest.mark.parametrize("network", [transformer, merged_transformer, mixed_transformer])
+def test_a_batch_of_one_image(
+    network: Callable[[], nn.Module], method: Method, tmp_path: Path
+) -> None:
+    """PyTorch copies other tensors, and multiplies with other operators, than with several."""
+    kit = compile(adapt(network(), method), tmp_path / "kit", batch=1, size=SIZE)
+    assert (kit.manifest.features is None) == isinstance(method, BiasAndLast)
 
 
 def test_a_frozen_transformer_in_integers(tmp_path: Path) -> None:

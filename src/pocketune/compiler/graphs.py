@@ -84,11 +84,15 @@ def build_graphs(
     predict = trace_predict(network, batch=_OPEN, size=settings.size, layer=layer)
     step_cut, predict_cut = (features_nodes(traced, settings.size) for traced in (step, predict))
     if _computed(step_cut) != _computed(predict_cut):
-        names = "".join(f", here {name.removesuffix('.mask')}" for name in _first(drawn, step))
-        raise PocketuneError(
-            f"the frozen part of {type(network).__name__} computes something else in training than "
-            f"in evaluation, as a dropout in a frozen block does{names}; remove it before adapting"
-        )
+        # PyTorch chooses some operators by the number of images, which the step fixes
+        like_step = trace_predict(network, batch=settings.batch, size=settings.size, layer=layer)
+        if _computed(step_cut) != _computed(features_nodes(like_step, settings.size)):
+            names = "".join(f", here {name.removesuffix('.mask')}" for name in _first(drawn, step))
+            raise PocketuneError(
+                f"the frozen part of {type(network).__name__} computes something else in training "
+                f"than in evaluation, as a dropout in a frozen block does{names}; remove it before "
+                "adapting"
+            )
     trained = trained_parameters(network)
     parameters = [*trained, *running_statistics(network)]
     given = [*settings.task.step_inputs(), *parameters, *drawn]

@@ -20,9 +20,9 @@ from pocketune.layers import (
 from pocketune.networks import about, anatomy
 from pocketune.networks.anatomy.anatomy import Anatomy
 from pocketune.networks.anatomy.blocks import Layer
-from pocketune.networks.anatomy.output import SIZES
 from pocketune.networks.checks import require_network, require_values
 from pocketune.networks.copies import copy_network
+from pocketune.networks.image_sizes import image_sizes
 from pocketune.networks.images import image_batches
 from pocketune.networks.probe import watch_inputs
 from pocketune.surgery.quantize import quantize_frozen
@@ -125,13 +125,13 @@ def _follow(network: nn.Module, body: Anatomy) -> tuple[list[Layer], Flow]:
 
 def _flow(network: nn.Module, paths: list[str], like: Tensor) -> Flow:
     """What an image shows, of the first size that the network takes."""
-    for size in SIZES:
+    for size in image_sizes(network):
         try:
             return follow(network, paths, like.new_zeros(1, 3, size, size))
         except RuntimeError as error:
             last = error
     raise PocketuneError(
-        f"{type(network).__name__} takes no images of 28 to 384 pixels: {last}"
+        f"{type(network).__name__} takes images of no usual size: {last}"
     ) from last
 
 

@@ -13,11 +13,9 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.anatomy import anatomy
 from pocketune.networks.anatomy.modules import has_own_forward, is_convolution, weighs
 from pocketune.networks.copies import copy_shapes, gradients_on
+from pocketune.networks.image_sizes import image_sizes
 from pocketune.networks.probe import float_type, probing, tensors
 from pocketune.networks.shapes import RememberedShapes
-
-SIZES = (64, 224, 32, 28, 96, 128, 160, 192, 256, 299, 384)
-"""Sides of the images to try, in pixels; a network may accept only one."""
 
 
 def classifier_layers(network: nn.Module) -> tuple[str, ...]:
@@ -76,7 +74,7 @@ def find_output(network: nn.Module, size: int | None = None) -> Output:
     Raises:
         PocketuneError: No layer is found, because the network cannot run.
     """
-    found = _run(network, SIZES if size is None else (size,))
+    found = _run(network, image_sizes(network) if size is None else (size,))
     return found or Output((_registered_last(network),), ())
 
 

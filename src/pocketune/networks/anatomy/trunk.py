@@ -18,12 +18,9 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.modules import is_convolution, main_modules, weighs
 from pocketune.networks.checks import require_shapes
 from pocketune.networks.copies import copy_shapes, gradients_on
+from pocketune.networks.image_sizes import image_sizes
 from pocketune.networks.probe import float_type, probing, tensors
 from pocketune.networks.shapes import RememberedShapes
-
-SIZES = (224, 64, 32, 28, 96, 128, 160, 192, 240, 256, 299, 384)
-"""Sides of the images to try, in pixels; a network may accept only one."""
-
 
 PRODUCTS = ("BmmBackward", "ScaledDotProduct")
 """Beginnings of the names of autograd's nodes that multiply matrices, each image by its own."""
@@ -116,7 +113,7 @@ def run(network: nn.Module) -> Run:
 def _images(network: nn.Module) -> Iterator[Tensor]:
     """Images without values, of the channels and sizes that a network may take."""
     first = next((m.in_channels for m in network.modules() if is_convolution(m)), 3)
-    for channels, size in product(dict.fromkeys((first, 3)), SIZES):
+    for channels, size in product(dict.fromkeys((first, 3)), image_sizes(network)):
         shape, kind = (2, channels, size, size), float_type(network)
         yield torch.empty(shape, device="meta", dtype=kind, requires_grad=True)
 
