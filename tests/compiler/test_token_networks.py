@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from torch.nn import functional
 from pocketune.accounting import account
 from pocketune.compiler import Calibration, compile
 from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.device.use.export import export
 from pocketune.methods import (
     BiasAndLast,
     FewBitBackward,
@@ -49,6 +52,22 @@ def test_a_vision_transformer(method: Method, tmp_path: Path) -> None:
     assert account(adapted, batch=BATCH, size=SIZE).kept_bytes > 0
     kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
     assert kit.manifest.task.head == ("head.weight", "head.bias")
+
+
+@pytest.mark.parametrize("method", [LastLayer(), LoRA(2)], ids=lambda m: m.name)
+def test_an_exported_transformer_in_8_bits_in_a_session_without_options(
+    method: Method, tmp_path: Path
+) -> None:
+    """Which would round what linear layers read, if the file dequantized their weights."""
+    adapted = adapt(transformer(), method, frozen_bits=8)
+    kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
+    file = export(kit.path, tmp_path / "model.onnx")
+    whole = [t for t in onnx.load(file).graph.initializer if t.data_type == onnx.TensorProto.INT8]
+    assert len(whole) == 7  # those of fewer elements stay floats
+    images = np.random.default_rng(0).integers(0, 255, (5, SIZE, SIZE, 3), dtype=np.uint8)
+    (found,) = ort.InferenceSession(file).run(None, {"images": images})
+    expected = OnnxEngine(kit, kit.state()).predict(images)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", [LastLayer(), FullFineTune(), LoRA(2)], ids=lambda m: m.name)

@@ -105,7 +105,10 @@ def _kit(name: str, place: Path) -> Kit:
 
 
 class LowRankKit(TinyKit):
-    """With an update of rank 2 beside a layer, as kits of LoRA; its step computes nothing."""
+    """With a layer in 8 bits, and one with an update of rank 2 beside it, as kits of LoRA.
+
+    Its step computes nothing.
+    """
 
     def manifest(self) -> Manifest:
         manifest = super().manifest()
@@ -124,8 +127,10 @@ class LowRankKit(TinyKit):
     def _predict(self) -> onnx.ModelProto:
         model = super()._predict()
         layer = [
-            helper.make_node("Gemm", ["features", "layer"], ["plain"], transB=1),
-            helper.make_node("Gemm", ["features", "down"], ["low"], transB=1),
+            helper.make_node("DequantizeLinear", ["whole", "scale8"], ["weight"], axis=0),
+            helper.make_node("Gemm", ["features", "weight"], ["before"], transB=1),
+            helper.make_node("Gemm", ["before", "layer"], ["plain"], transB=1),
+            helper.make_node("Gemm", ["before", "down"], ["low"], transB=1),
             helper.make_node("Gemm", ["low", "up"], ["update"], transB=1),
             helper.make_node("Add", ["update", "plain"], ["changed"]),
         ]
@@ -133,8 +138,14 @@ class LowRankKit(TinyKit):
         rest = list(model.graph.node)
         del model.graph.node[:]
         model.graph.node.extend([*layer, *rest])
-        weight = np.random.default_rng(4).normal(size=(WIDTH, WIDTH)).astype(np.float32)
-        model.graph.initializer.append(numpy_helper.from_array(weight, "layer"))
+        rng = np.random.default_rng(4)
+        constants = {
+            "layer": rng.normal(size=(WIDTH, WIDTH)).astype(np.float32),
+            "whole": rng.integers(-127, 128, (WIDTH, WIDTH), dtype=np.int8),
+            "scale8": rng.uniform(0.001, 0.01, WIDTH).astype(np.float32),
+        }
+        tensors = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+        model.graph.initializer.extend(tensors)
         for name, value in self.state().items():
             if name in ("up", "down"):
                 kind = helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape)
@@ -216,11 +227,15 @@ def test_an_export_of_the_page_runs_and_is_valid(folder: Path, name: str, tmp_pa
     assert np.abs(found - expected).max() < TOLERANCE
 
 
-def test_low_rank_updates_are_folded_as_python_folds_them(folder: Path, tmp_path: Path) -> None:
+def test_low_rank_updates_are_folded_and_weights_are_products_as_in_python(
+    folder: Path, tmp_path: Path
+) -> None:
     model = Model.open(folder / LOW_RANK)
     theirs = onnx.load(export(model, tmp_path / "model.onnx"))
     own = onnx.load(folder / f"{LOW_RANK}.page.onnx")
-    assert [node.op_type for node in own.graph.node].count("Gemm") == 2  # the layer and the head
+    operators = [node.op_type for node in own.graph.node]
+    assert operators.count("Gemm") == 3  # the two layers and the head
+    assert "DequantizeLinear" not in operators
     for one, other in zip(own.graph.initializer, theirs.graph.initializer, strict=True):
         assert one.name == other.name
         values = (numpy_helper.to_array(each) for each in (one, other))

@@ -8,7 +8,6 @@ import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 
-from pocketune.arrays import FloatArray
 from pocketune.device.engine.session import start_session
 
 
@@ -16,13 +15,9 @@ def plain_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """The same function with constants computed, and scales and shifts in the layers before them.
 
     ONNX Runtime folds them where a product or a sum follows a convolution, so that differences with
-    constants become sums first. Weights in 8 bits become float32 unless their layer computes with
-    integers.
+    constants become sums first. Weights in 8 bits become float32.
     """
-    written = onnx.ModelProto()
-    written.CopyFrom(model)
-    _dequantize_weights(written)
-    folded = _folded(written)
+    folded = _folded(model)
     _sums_of_differences(folded)
     result = _folded(folded)
     _drop_unread_outputs(result)
@@ -64,46 +59,6 @@ def _sums_of_differences(model: onnx.ModelProto) -> None:
         name = f"{node.output[0]}/negative"
         graph.initializer.append(numpy_helper.from_array(-array, name))
         node.op_type, node.input[1] = "Add", name
-
-
-def _dequantize_weights(model: onnx.ModelProto) -> None:
-    """Replace weights in 8 bits by float32, in place, where their layer reads float32 images."""
-    graph = model.graph
-    values = {tensor.name: tensor for tensor in graph.initializer}
-    made = {output: node for node in graph.node for output in node.output}
-
-    def is_weight(name: str) -> bool:
-        node = made.get(name)
-        return (
-            node is not None
-            and node.op_type == "DequantizeLinear"
-            and all(n in values for n in node.input if n)
-        )
-
-    for node in graph.node:
-        weights = [name for name in node.input if is_weight(name)]
-        computed = [name for name in node.input if name in made and not is_weight(name)]
-        if any(made[name].op_type == "DequantizeLinear" for name in computed):
-            continue
-        for name in weights:
-            if name not in values:
-                tensor = numpy_helper.from_array(_dequantized(made[name], values), f"{name}/float")
-                values[name] = tensor
-                graph.initializer.append(tensor)
-            node.input[:] = [values[n].name if n == name else n for n in node.input]
-
-
-def _dequantized(node: onnx.NodeProto, values: dict[str, onnx.TensorProto]) -> FloatArray:
-    whole, scale = (numpy_helper.to_array(values[name]) for name in node.input[:2])
-    zero = numpy_helper.to_array(values[node.input[2]]) if len(node.input) > 2 else np.int8(0)
-    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-    shape = [1] * whole.ndim
-    if scale.ndim:
-        shape[axis] = -1
-    centered = whole.astype(np.float32) - np.reshape(zero, shape if np.ndim(zero) else ())
-    product = centered * np.reshape(scale, shape if scale.ndim else ())
-    weight: FloatArray = product.astype(np.float32)  # a zero of 32 bits made it float64
-    return weight
 
 
 def _drop_unread_outputs(model: onnx.ModelProto) -> None:

@@ -49,6 +49,9 @@ def test_transposed_and_flipped_kernels_too() -> None:
     found = as_int8(rounded((6, 4, 1, 1)).transpose(1, 0, 2, 3))
     assert found is not None
     assert found[2] == 1
+    product = as_int8(rounded((48, 16)).T[None])
+    assert product is not None
+    assert product[2] == 2
     assert as_int8(rounded((6, 1, 3, 3))[:, :, ::-1, ::-1].copy()) is not None
 
 

@@ -12,6 +12,7 @@ import { shapesFor } from "./manifest";
 import { decodeGraph, encodeNode, encodeTensor, type Graph, type TensorProto } from "./proto";
 import type { Trained } from "./run";
 import { checkedState } from "./tensors";
+import { multiplyWeights } from "./whole_weights";
 import {
   bytesField,
   messageField,
@@ -107,8 +108,10 @@ function mergedGraph(parts: ModelFile[], values: State): Graph {
     const { shape, data } = values.get(name)!;
     graph.initializers.push({ name, type: FLOAT32, dims: shape, raw: floatBytes(data), rest: [] });
   }
-  dropUnread(graph, "embeddings");
+  multiplyWeights(graph);
+  sweep(graph); // embeddings are no output here
   foldLowRank(graph);
+  sweep(graph);
   return graph;
 }
 
@@ -137,10 +140,17 @@ function defined(graph: Graph): Set<string> {
   return new Set([...computed, ...graph.initializers.map((tensor) => tensor.name)]);
 }
 
-/** Removes the node that computes a value, if no other node reads it. */
-function dropUnread(graph: Graph, name: string): void {
-  if (graph.nodes.some((node) => node.inputs.includes(name))) return;
-  graph.nodes = graph.nodes.filter(({ outputs }) => outputs.length !== 1 || outputs[0] !== name);
+/** Removes nodes and constants that nothing reads. */
+function sweep(graph: Graph): void {
+  for (;;) {
+    const read = new Set(["logits", ...graph.nodes.flatMap((node) => node.inputs)]);
+    const kept = graph.nodes.filter((node) => node.outputs.some((name) => read.has(name)));
+    if (kept.length === graph.nodes.length) {
+      graph.initializers = graph.initializers.filter(({ name }) => read.has(name));
+      return;
+    }
+    graph.nodes = kept;
+  }
 }
 
 function opsetFields(parts: ModelFile[]): Field[] {

@@ -7,15 +7,15 @@ import { attributes, type Graph, type NodeProto, type TensorProto } from "./prot
 
 const FLOAT32 = 1;
 
-/** Folds every update beside a float layer, in place. Those beside integers stay as they are. */
+/**
+ * Folds every update beside a float layer, in place. Those beside weights in 8 bits stay as they are.
+ * The nodes of folded ones stay too, and nothing reads what they compute.
+ */
 export function foldLowRank(graph: Graph): void {
   const folding = new Folding(graph);
   const adds = graph.nodes.filter((node) => node.operator === "Add");
-  const folded = adds.filter((node) => folding.tryFold(node));
-  if (!folded.length) return;
-  const gone = new Set(folded);
+  const gone = new Set(adds.filter((node) => folding.tryFold(node)));
   graph.nodes = graph.nodes.filter((node) => !gone.has(node));
-  sweep(graph);
 }
 
 /** What reads and makes each value of a graph. */
@@ -97,16 +97,3 @@ function addProduct(weight: TensorProto, up: TensorProto, down: TensorProto): vo
 
 /** A copy of the values, because bytes in a file need not begin at a multiple of 4. */
 const floats = (tensor: TensorProto): Float32Array => new Float32Array(tensor.raw!.slice().buffer);
-
-/** Removes nodes and constants that nothing reads. */
-function sweep(graph: Graph): void {
-  for (;;) {
-    const read = new Set(["logits", ...graph.nodes.flatMap((node) => node.inputs)]);
-    const kept = graph.nodes.filter((node) => node.outputs.some((name) => read.has(name)));
-    if (kept.length === graph.nodes.length) {
-      graph.initializers = graph.initializers.filter(({ name }) => read.has(name));
-      return;
-    }
-    graph.nodes = kept;
-  }
-}

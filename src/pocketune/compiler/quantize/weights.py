@@ -55,10 +55,11 @@ Rounded = tuple[NDArray[np.int8], NDArray[np.float32], int]
 def as_int8(weight: NDArray[np.float32]) -> Rounded | None:
     """`weight` as int8 in [-127, 127] times a scale per channel; None if it is not exactly that.
 
-    The channels lie along axis 0, or along axis 1 in a transposed kernel.
+    The channels lie along axis 0, along axis 1 in a transposed kernel, or along the last one in a
+    linear layer whose product is of batches.
     """
     bound = _LOSSLESS * float(np.abs(weight).max(initial=0))
-    for axis in (0, 1):
+    for axis in dict.fromkeys((0, 1, weight.ndim - 1)):
         error, rounded = _round(weight, axis)
         if error <= bound:
             return rounded

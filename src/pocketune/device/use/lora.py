@@ -18,12 +18,12 @@ _FLOAT32 = 1
 def fold_lora(graph: Any) -> None:
     """Fold every update beside a float layer of a graph message, in place.
 
-    Updates beside layers of integers stay as they are.
+    Updates beside weights in 8 bits stay as they are. The nodes of folded ones stay too, and
+    nothing reads what they compute.
     """
     folding = _Folding(graph)
-    folded = [folding.try_fold(node) for node in list(graph.node) if node.op_type == "Add"]
-    if any(folded):
-        _sweep(graph)
+    for node in [node for node in graph.node if node.op_type == "Add"]:
+        folding.try_fold(node)
 
 
 class _Folding:
@@ -35,7 +35,7 @@ class _Folding:
         self._constants = {tensor.name: tensor for tensor in graph.initializer}
         self._reads = Counter(name for node in graph.node for name in node.input)
 
-    def try_fold(self, add: Any) -> bool:
+    def try_fold(self, add: Any) -> None:
         """Replace `layer + up(down)` by the layer, if this is what a node adds."""
         for one, other in (add.input, reversed(add.input)):
             layer, up = self._layer(one), self._layer(other)
@@ -49,8 +49,7 @@ class _Folding:
                 _add_product(*tensors)
                 layer.output[0] = add.output[0]
                 self._graph.node.remove(add)
-                return True
-        return False
+                return
 
     def _layer(self, name: str) -> Any | None:
         """The linear layer or convolution that makes a value which nothing else reads."""
@@ -85,17 +84,3 @@ def _add_product(weight: Any, up: Any, down: Any) -> None:
 
 def _matrix(tensor: Any) -> NDArray[np.float32]:
     return np.frombuffer(tensor.raw_data, "<f4").reshape(tuple(tensor.dims)[:2])
-
-
-def _sweep(graph: Any) -> None:
-    """Remove nodes and constants that nothing reads."""
-    while True:
-        read = {name for node in graph.node for name in node.input}
-        read |= {value.name for value in graph.output}
-        unread = [node for node in graph.node if not read.intersection(node.output)]
-        for node in unread:
-            graph.node.remove(node)
-        if not unread:
-            break
-    for tensor in [tensor for tensor in graph.initializer if tensor.name not in read]:
-        graph.initializer.remove(tensor)

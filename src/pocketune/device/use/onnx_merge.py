@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray
 from pocketune.device.use.lora import fold_lora
+from pocketune.device.use.whole_weights import multiply_weights
 
 # Fields of onnx.proto3 (github.com/onnx/onnx): name, number and type, in a list if repeated.
 _SCHEMA: dict[str, tuple[tuple[str, int, Any], ...]] = {
@@ -55,9 +56,6 @@ _SCHEMA: dict[str, tuple[tuple[str, int, Any], ...]] = {
 }
 _FLOAT32, _UINT8 = 1, 2
 _INTEGER = 2  # the type of an attribute
-_EMBEDDINGS = "embeddings"
-"""An output of the prediction that the merged model does not have. Where the trained part reads the
-embeddings, a node copies them to it, which would compute nothing here."""
 
 
 def merge(
@@ -74,7 +72,8 @@ def merge(
 
     With `resizing`, its output is a class map instead: `classes` (N, H, W) uint8, the class of
     the largest of the resized logits. Shapes of intermediate values are left out, because runtimes
-    infer them. Low-rank updates of layers (LoRA) are added to the weights of these layers.
+    infer them. Low-rank updates of layers (LoRA) are added to the weights of these layers. Weights
+    in 8 bits are written as products, which runtimes compute when they open the file.
 
     Args:
         features: The model from `images` to `features`; None without a frozen part.
@@ -115,8 +114,10 @@ def merge(
         graph.output.add(name="logits", type=_tensor_type(_FLOAT32, ["N", *shape]))
     else:
         _add_class_map(graph, *resizing)
-    _drop_unread(graph, _EMBEDDINGS)
+    multiply_weights(graph)
+    _sweep(graph)  # embeddings are no output here
     fold_lora(graph)
+    _sweep(graph)
     serialized: bytes = merged.SerializeToString()
     return serialized
 
@@ -152,12 +153,18 @@ def _read(model: bytes) -> Any:
     return read
 
 
-def _drop_unread(graph: Any, name: str) -> None:
-    """Remove the node that computes a value, if no other node reads it."""
-    if any(name in node.input for node in graph.node):
-        return
-    for node in [node for node in graph.node if list(node.output) == [name]]:
-        graph.node.remove(node)
+def _sweep(graph: Any) -> None:
+    """Remove nodes and constants that nothing reads."""
+    while True:
+        read = {name for node in graph.node for name in node.input}
+        read |= {value.name for value in graph.output}
+        unread = [node for node in graph.node if not read.intersection(node.output)]
+        for node in unread:
+            graph.node.remove(node)
+        if not unread:
+            break
+    for tensor in [tensor for tensor in graph.initializer if tensor.name not in read]:
+        graph.initializer.remove(tensor)
 
 
 def _rename_apart(first: Any, second: Any) -> None:
