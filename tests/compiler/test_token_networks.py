@@ -3,6 +3,7 @@
 `compile` itself compares five steps with PyTorch.
 """
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,6 +84,15 @@ def test_a_batch_of_one_image(
     """PyTorch copies other tensors, and multiplies with other operators, than with several."""
     kit = compile(adapt(network(), method), tmp_path / "kit", batch=1, size=SIZE)
     assert (kit.manifest.features is None) == isinstance(method, BiasAndLast)
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d(12), nn.BatchNorm2d(12).eval()], ids=["", "fixed"])
+def test_a_norm_before_the_tokens_of_a_single_image(norm: nn.Module, tmp_path: Path) -> None:
+    network = transformer()
+    network.patch_embed = nn.Sequential(network.patch_embed, norm)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the batch
+        compile(adapt(network, FullFineTune()), tmp_path / "kit", batch=1, size=SIZE)
 
 
 def test_a_frozen_transformer_in_integers(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from pocketune.arrays import State
-from pocketune.compiler.capture.operators import GroupedInstanceNorms
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.memoized import Memoized
 from pocketune.networks import normalize
 from pocketune.networks.anatomy.output import embeddings, inputs_of
 from pocketune.networks.copies import copy_network
+from pocketune.networks.single_image import SingleImageNorms
 from pocketune.objectives import Objective
 from pocketune.tasks import Labels
 
@@ -88,7 +88,7 @@ class Reference:
             share = torch.empty_like(pixels).normal_(generator=generator)
             pixels = pixels * (1 + torch.finfo(torch.float32).eps * share)
         dtype = next(self._network.parameters()).dtype
-        with GroupedInstanceNorms():
+        with SingleImageNorms():
             logits: torch.Tensor = self._network(pixels.to(dtype))
         return logits
 

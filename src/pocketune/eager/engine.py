@@ -1,6 +1,7 @@
 """The training step in eager PyTorch."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from pocketune.device.engine.base import Gradients, draw_masks, no_embeddings
 from pocketune.errors import PocketuneError
 from pocketune.networks import normalize
 from pocketune.networks.anatomy.output import embeddings, inputs_of
+from pocketune.networks.single_image import SingleImageNorms
 from pocketune.objectives import objective_of
 from pocketune.tasks import Labels, Task
 
@@ -146,7 +148,8 @@ class TorchEngine:
 
     def _logits(self, images: NDArray[np.uint8]) -> Tensor:
         pixels = normalize(self._network, torch.from_numpy(images).to(self._device))
-        logits: Tensor = self._network(pixels)
+        with SingleImageNorms() if len(images) == 1 else nullcontext():
+            logits: Tensor = self._network(pixels)
         return logits
 
     @torch.no_grad()

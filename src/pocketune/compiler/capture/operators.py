@@ -67,21 +67,6 @@ class PlainOperators(TorchFunctionMode):
         return func(*args, **(kwargs or {})) if result is NotImplemented else result
 
 
-class GroupedInstanceNorms(TorchFunctionMode):
-    """Runs instance norms as group norms of one channel.
-
-    The gradients of PyTorch 2.13's own are wrong for a single image if the gradient of the output
-    is channels-last.
-    """
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        instance = func is functional.instance_norm
-        result = _instance_norm(*args, **(kwargs or {})) if instance else NotImplemented
-        return func(*args, **(kwargs or {})) if result is NotImplemented else result
-
-
 def _global_average(x: Tensor, output_size: Any) -> Any:
     """A mean; PyTorch's own pooling ends in `as_strided`."""
     return x.mean((2, 3), keepdim=True) if output_size in (1, (1, 1), [1, 1]) else NotImplemented
