@@ -42,6 +42,15 @@ FINE: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[], nn.Module]]] = {
     "mean of maps": (lambda x: x.mean((2, 3)), convolution),
     "pooled maps": (lambda x: functional.adaptive_avg_pool2d(x, 1).flatten(1), convolution),
     "largest of maps": (lambda x: functional.adaptive_max_pool2d(x, 1)[..., 0, 0], convolution),
+    "all pixels pooled": (
+        lambda x: functional.avg_pool2d(x, x.shape[2:]).view(len(x), -1),
+        convolution,
+    ),
+    "largest in one window": (
+        lambda x: functional.max_pool2d(x, x.shape[2:]).view(len(x), -1),
+        convolution,
+    ),
+    "largest of rows": (lambda x: x.flatten(2).max(-1).values, convolution),
     "plain": (lambda x: x, linear),
     "logarithms": (lambda x: functional.log_softmax(x, 1), linear),
     "normalized": (lambda x: 10 * functional.normalize(x), linear),

@@ -165,6 +165,25 @@ def test_attention_that_drops(
     assert all(spec.shape == (2, 2, 16, 16) for spec in drawn)
 
 
+class Masked(nn.MultiheadAttention):
+    """Of tokens to those before them, of which the last never counts."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = torch.arange(x.shape[1])
+        last = (tokens == tokens[-1]).expand(len(x), -1)
+        y: Tensor = super().forward(
+            x, x, x, attn_mask=tokens > tokens[:, None], key_padding_mask=last, need_weights=False
+        )[0]
+        return x + y
+
+
+@pytest.mark.parametrize("method", [LastLayer(), FullFineTune()], ids=lambda m: m.name)
+def test_attention_of_pytorch_with_masks(method: Method, tmp_path: Path) -> None:
+    blocks = nn.Sequential(*(Masked(16, 2, 0.1, batch_first=True) for _ in range(2)))
+    kit = compile(adapt(Encoder(blocks), method), tmp_path / "kit", batch=2, size=32)
+    assert bool(kit.manifest.masks) == isinstance(method, FullFineTune)
+
+
 @pytest.mark.parametrize("method", [LastLayer(), BiasAndLast()], ids=lambda m: m.name)
 def test_masks_of_minus_infinity(method: Method, tmp_path: Path) -> None:
     adapted = adapt(masked_transformer(), method, frozen_bits=8)

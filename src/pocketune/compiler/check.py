@@ -169,8 +169,8 @@ def _require_independence(engine: Engine, exact: Reference, images: Images) -> N
     if any(_largest(among - other) > _MIXED * _largest(among) for other in alone):
         raise CompileError(
             "the prediction for an image depends on the other images of its batch or on their "
-            "number, as behind a softmax or mean over the first dimension; let the network compute "
-            "each image by itself"
+            "number, as behind a softmax or mean over the first dimension, or a squeeze() of all "
+            "dimensions; let the network compute each image by itself"
         )
 
 

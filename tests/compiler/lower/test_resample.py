@@ -170,6 +170,12 @@ def test_max_pool(
     check_max_pool(leaf(batch, 3, *size), kernel, stride, padding)
 
 
+@pytest.mark.parametrize("padding", [0, 1])
+def test_max_pool_of_one_window(padding: int) -> None:
+    check_max_pool(leaf(2, 3, 4, 4), 4 + 2 * padding, 4, padding)
+    check_max_pool(torch.zeros(2, 3, 4, 4, requires_grad=True), 4 + 2 * padding, 4, padding)
+
+
 def test_max_pool_gives_the_gradient_of_a_tie_to_the_same_element() -> None:
     """After a ReLU most windows are ties of zeros."""
     values = torch.randint(0, 2, (2, 3, 7, 7), generator=torch.Generator().manual_seed(0))

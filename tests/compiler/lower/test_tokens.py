@@ -30,6 +30,11 @@ EVERY: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.ones(5, 5).tril().bool()),
         heads(),
     ),
+    "causal attention": (partial(F.scaled_dot_product_attention, is_causal=True), heads()),
+    "attention of grouped queries": (
+        partial(F.scaled_dot_product_attention, enable_gqa=True),
+        ((2, 6, 5, 4), (2, 3, 5, 4), (2, 3, 5, 4)),
+    ),
     "attention with a bias": (
         lambda q, k, v, b: F.scaled_dot_product_attention(q, k, v, b.permute(2, 0, 1).unsqueeze(0)),
         (*heads(), (5, 5, 3)),

@@ -24,15 +24,22 @@ def scaled_dot_product(
     enable_gqa: bool = False,
 ) -> Any:
     """`softmax(query key^T * scale + mask) value` over the last two dimensions."""
-    if is_causal or enable_gqa:
-        return NotImplemented
+    if enable_gqa:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
+    if is_causal:
+        attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = (query * scale) @ key.transpose(-2, -1)
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attn_mask, -math.inf)
-    elif attn_mask is not None:
-        scores = scores + attn_mask
+    if attn_mask is not None:
+        scores = _masked(scores, ~attn_mask if attn_mask.dtype == torch.bool else attn_mask)
     return functional.dropout(scores.softmax(-1), dropout_p) @ value
+
+
+def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+    """The scores plus a mask, or those of the True elements replaced by minus infinity."""
+    is_bool = mask.dtype == torch.bool
+    return scores.masked_fill(mask, -math.inf) if is_bool else scores + mask
 
 
 def multi_head(
@@ -56,12 +63,17 @@ def multi_head(
     average_attn_weights: bool = True,
     **others: Any,
 ) -> Any:
-    """The attention of `nn.MultiheadAttention`, (T, N, E) each; see PyTorch for the arguments."""
-    masks = (bias_k, bias_v, key_padding_mask, attn_mask)
-    unusual = any(mask is not None for mask in masks) or any(others.values()) or add_zero_attn
-    if in_proj_weight is None or query.dim() != 3 or unusual:
+    """The attention of `nn.MultiheadAttention`, (T, N, E) each; see PyTorch for the arguments.
+
+    `is_causal` only says that `attn_mask` is causal.
+    """
+    added = any(others.get(name) is not None for name in ("static_k", "static_v"))
+    if query.dim() != 3 or added or bias_k is not None or bias_v is not None or add_zero_attn:
         return NotImplemented
-    weights = in_proj_weight.chunk(3)
+    if in_proj_weight is None:
+        weights = tuple(others[f"{name}_proj_weight"] for name in "qkv")
+    else:
+        weights = in_proj_weight.chunk(3)
     biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
     heads = []
     for x, weight, bias in zip((query, key, value), weights, biases, strict=True):
@@ -70,9 +82,14 @@ def multi_head(
         heads.append(projected.reshape(batch, tokens, num_heads, -1).transpose(1, 2))
     q, k, v = heads
     scores = (q / math.sqrt(q.shape[-1])) @ k.transpose(-2, -1)
+    if attn_mask is not None:
+        if attn_mask.dim() == 3:  # (N * heads, T, T)
+            attn_mask = attn_mask.view(-1, num_heads, *attn_mask.shape[1:])
+        scores = _masked(scores, attn_mask)
+    if key_padding_mask is not None:  # (N, T)
+        scores = _masked(scores, key_padding_mask[:, None, None])
     weights_of_tokens = functional.dropout(scores.softmax(-1), dropout_p, training)
-    batch, _, tokens, _ = q.shape
-    y = (weights_of_tokens @ v).transpose(1, 2).reshape(batch, tokens, -1)
+    y = (weights_of_tokens @ v).transpose(1, 2).flatten(2)
     y = functional.linear(y, out_proj_weight, out_proj_bias).transpose(0, 1)
     if not need_weights:
         return y, None

@@ -67,25 +67,21 @@ def _clamp(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> 
     return x if high is None else torch.minimum(x, high)
 
 
-def _filled(x: Tensor, value: Any) -> Tensor:
+def _full_like(x: Tensor, value: Any, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
     """The value for each element of a tensor; the number of images, which is open, is that of x."""
-    filling = torch.as_tensor(value, dtype=x.dtype)
+    filling = torch.as_tensor(value, dtype=dtype or x.dtype)
     return torch.where(x == x, filling, filling)
 
 
 def _zero(x: Tensor) -> Tensor:
-    return _filled(x, 0)
+    return _full_like(x, 0)
 
 
-def _full_like(x: Tensor, value: Any, dtype: torch.dtype | None = None, **_: Any) -> Any:
-    return _filled(x, value) if dtype in (None, x.dtype) else NotImplemented
-
-
-def _ones_like(x: Tensor, **options: Any) -> Any:
+def _ones_like(x: Tensor, **options: Any) -> Tensor:
     return _full_like(x, 1, **options)
 
 
-def _zeros_like(x: Tensor, **options: Any) -> Any:
+def _zeros_like(x: Tensor, **options: Any) -> Tensor:
     return _full_like(x, 0, **options)
 
 
@@ -232,8 +228,8 @@ SIMPLER: dict[Any, Callable[..., Any]] = {
     aten.channel_shuffle.default: _channel_shuffle,
     aten.clamp.Tensor: _clamp,
     aten.empty_like.default: _zeros_like,
-    aten.fill.Scalar: _filled,
-    aten.fill.Tensor: _filled,
+    aten.fill.Scalar: _full_like,
+    aten.fill.Tensor: _full_like,
     aten.full_like.default: _full_like,
     aten.masked_fill.Scalar: _masked_fill,
     aten.masked_fill.Tensor: _masked_fill,

@@ -71,11 +71,29 @@ def _gather(context: Context, node: fx.Node, x: Value, dim: int, index: Value, *
 def _scatter(
     context: Context, node: fx.Node, x: Value, dim: int, index: Value, source: Value
 ) -> Value:
+    axis = dim % len(x.shape)
+    if index.shape == source.shape and index.shape[axis] == 1 and _is_zero(x):
+        return _one_hot(context, x.shape, axis, index, source)
     b, names = context.builder, [context.plain(value) for value in (x, index, source)]
     smaller = [i for i, side in enumerate(index.shape) if side < source.shape[i]]
     if smaller:  # PyTorch leaves out what has no place
         bounds = ([0] * len(smaller), [index.shape[i] for i in smaller], smaller)
         names[2] = b.add("Slice", names[2], *(b.constant(np.array(bound)) for bound in bounds))
     how = "add" if node.target is aten.scatter_add.default else "none"
-    name = b.add("ScatterElements", *names, axis=dim % len(x.shape), reduction=how)
+    name = b.add("ScatterElements", *names, axis=axis, reduction=how)
     return Value(shape_of(node), plain=name)
+
+
+def _is_zero(value: Value) -> bool:
+    constant = (value.expanded or value).constant
+    return constant is not None and not constant.any()
+
+
+def _one_hot(
+    context: Context, shape: tuple[int, ...], axis: int, index: Value, source: Value
+) -> Value:
+    """Zeros but for one element along an axis; other dimensions may be the number of classes."""
+    b = context.builder
+    places = np.arange(shape[axis]).reshape(-1, *(1,) * (len(shape) - 1 - axis))
+    is_place = b.add("Equal", context.plain(index), b.constant(places))
+    return Value(shape, plain=b.add("Where", is_place, context.plain(source), b.constant(0.0)))

@@ -96,7 +96,14 @@ def _adaptive_pool(context: Context, node: fx.Node, x: Value, size: list[int]) -
 @lowers(aten._adaptive_avg_pool2d_backward.default)
 def _adaptive_pool_backward(context: Context, node: fx.Node, g: Value, x: Value) -> Value:
     vertical, horizontal = _adaptive_averages(x.shape, g.shape[2:])
-    return resample(context, g, vertical.T, horizontal.T, x.shape)
+    return resample(context, _as(context, g, x), vertical.T, horizontal.T, x.shape)
+
+
+def _as(context: Context, g: Value, x: Value) -> Value:
+    """The gradient of a mean in the layout of its map: one of class scores has no rows."""
+    if g.pixels > 1 or context.in_rows(x):
+        return g
+    return Value(g.shape, plain=context.plain(g))
 
 
 def _adaptive_averages(shape: tuple[int, ...], size: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -176,6 +183,11 @@ def _max_pool_backward(context: Context, node: fx.Node, g: Value, x: Value, *arg
     """
     b, indices = context.builder, args[-1]
     assert isinstance(indices, Value)
+    if g.pixels == 1:  # without the number of channels, which may be that of the classes
+        within = b.add("Mod", context.plain(indices), b.constant(np.array(x.pixels)))
+        places = b.constant(np.arange(x.pixels).reshape(x.shape[2:]))
+        is_place = b.add("Equal", within, places)
+        return Value(x.shape, plain=b.add("Where", is_place, context.plain(g), b.constant(0.0)))
     size = int(np.prod(x.shape))
     zeros = b.add("Expand", b.constant(0.0), b.constant(np.array([size])))
     flat_indices = context.reshape(context.plain(indices), -1)
@@ -195,7 +207,7 @@ def _average_pool_backward(
     context: Context, node: fx.Node, g: Value, x: Value, *window: Any
 ) -> Value:
     vertical, horizontal = _averages((x.shape[2], x.shape[3]), *window)
-    return resample(context, g, vertical.T, horizontal.T, x.shape)
+    return resample(context, _as(context, g, x), vertical.T, horizontal.T, x.shape)
 
 
 def _averages(

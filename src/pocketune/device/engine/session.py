@@ -96,7 +96,7 @@ def open_session(
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.use_env_allocators", "1")
     options.enable_mem_pattern = False
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised
     if integers:
         precise = "1" if products_saturate() else "0"  # uint8 x uint8, slower and exact
         options.add_session_config_entry("session.x64quantprecision", precise)
