@@ -20,6 +20,7 @@ from pocketune.data import ImageDataset, sample
 from pocketune.eager import observe_formats
 from pocketune.eager.run import save_values
 from pocketune.errors import PocketuneError, check_choice, check_positive
+from pocketune.forecast import draft as draft_config
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import Manifest
 from pocketune.methods import Method, adapt, final_plan
@@ -32,6 +33,8 @@ from pocketune.surgery import dequantize, float_shapes, quantize_frozen, quantiz
 from pocketune.tasks import Task, default_task, task_named
 from pocketune.weights import create_network, sample_batches
 from pocketune.weights.batch_norm import is_folded
+from pocketune.weights.describe import describe_network
+from pocketune.weights.formats.int8 import INT8
 from pocketune.weights.measured import are_folded, measure_norms
 
 _NORMALIZATIONS = {
@@ -180,6 +183,58 @@ def build_kit(
             observe_formats(adapted, sample_batches(adapted, photos, size=size, count=_OBSERVED))
         save_values(adapted, save_network)
     return kit
+
+
+def forecast_kit(
+    network: str,
+    method: Method,
+    *,
+    size: int = 224,
+    batch: int = 8,
+    frozen_bits: int | None = None,
+    classes: int | None = None,
+    **options: Any,
+) -> Manifest:
+    """The manifest of the kit that `build_kit` would write with photos, without building it.
+
+    See `forecast.draft`. Of an `.onnx` file the whole network is read.
+
+    Args:
+        network: One of `list_networks()`, or an `.onnx` file.
+        method: The method that selects what is trained.
+        size: Image height and width, in pixels.
+        batch: Images that a step processes at once.
+        frozen_bits: 8 or 32; None follows the method and the weights.
+        classes: Number of classes; None stands for those of the published network or the file.
+        options: Those of `create_network`; a file has none.
+
+    Raises:
+        PocketuneError: As `build_kit`, except for disagreements with PyTorch.
+    """
+    if _is_onnx(network):
+        read = open_network(network, size=size, classes=classes, **options)
+        adapted = adapt(read, method, frozen_bits=frozen_bits)
+        return draft(adapted, batch=batch, size=size, calibrated=True)
+    weights = options.get("weights")
+    if frozen_bits is None and weights is not None and Path(weights).suffix == INT8:
+        frozen_bits = 8
+    count = published_classes(network) if classes is None else classes
+    config = describe_network(network, classes=count, **options)
+    return draft_config(config, method, size=size, batch=batch, frozen_bits=frozen_bits)
+
+
+def open_network(
+    network: str, *, size: int = 224, classes: int | None = None, **options: Any
+) -> nn.Module:
+    """The network of a name, or that in an `.onnx` file.
+
+    Args and errors are those of `forecast_kit`.
+    """
+    if _is_onnx(network):
+        read = _read_onnx(network, size, None, options)
+        return read if classes is None else with_classes(read, classes, size)
+    count = published_classes(network) if classes is None else classes
+    return create_network(network, classes=count, **options)
 
 
 def _check_classes(classes: int | None, photos: ImageDataset | None) -> None:

@@ -4,6 +4,10 @@ import json
 
 import pytest
 
+from pocketune.weights import create_network
+
+from ..onnx_import.files import exported
+
 SMALL = ["resnet18", "--width", 0.1, "--size", 32, "--batch", 2, "--classes", 3]
 
 
@@ -29,6 +33,22 @@ def test_is_the_manifest_of_the_kit_that_is_built(run, tmp_path, more):
     assert found["training_memory"].keys() == built["training_memory"].keys()
     assert found["step_seconds"] > 0
     assert not list(tmp_path.glob("**/drafts"))
+
+
+def test_a_network_in_a_file(run, tmp_path):
+    small = create_network("resnet18", width=0.1, classes=3)
+    file = exported(small, tmp_path / "small.onnx")
+    step = ["--method", "last", "--size", 32, "--batch", 2]
+    found = json.loads(run("kit", "forecast", file, *step, "--json").stdout)
+    assert run("kit", "build", file, *step, "--out", "kit.zip").exit_code == 0
+    built = json.loads(run("kit", "show", "kit.zip", "--json").stdout)
+    for name in ("graphs", "method", "parameters", "trained_parameters"):
+        assert found[name] == built[name], name
+    more = json.loads(run("kit", "forecast", file, *step, "--classes", 9, "--json").stdout)
+    assert len(more["task"]["classes"]) == 9
+    result = run("kit", "forecast", file, *step, "--width", 0.5)
+    assert result.exit_code == 1
+    assert "--width 0.5 is not possible with" in result.stderr
 
 
 def test_a_network_that_classifies_pixels(run):

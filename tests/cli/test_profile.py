@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from pocketune.accounting.render import megabytes
+from pocketune.weights import create_network
+
+from ..onnx_import.files import exported
 
 SMALL = ("profile", "resnet18", "--width", 0.1, "--classes", 4, "--size", 32, "--batch", 2)
 
@@ -19,6 +22,14 @@ def test_the_table_and_the_json_agree(run):
     assert data["network"] == "resnet18"
     assert f"the worst block is {data['worst_block']}." in table.stdout
     assert data["total_bytes"] == sum(data["peak"]["bytes"].values())
+
+
+def test_a_network_in_a_file_as_that_of_its_name(run, tmp_path):
+    file = exported(create_network("resnet18", width=0.1, classes=3), tmp_path / "small.onnx")
+    step = ("--method", "blocks", "--size", 32, "--batch", 2, "--json")
+    found = json.loads(run("profile", file, *step).stdout)
+    named = json.loads(run(*SMALL[:4], "--classes", 3, *step).stdout)
+    assert found["total_bytes"] == pytest.approx(named["total_bytes"], rel=0.01)
 
 
 def test_layers(run):

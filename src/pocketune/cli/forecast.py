@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict
-from pathlib import Path
 
 from pocketune.cli.author import parse_method
 from pocketune.cli.command import command
@@ -14,8 +13,8 @@ from pocketune.cli.options import (
     ClassesOption,
     JsonOption,
     MethodOptions,
-    NetworkArgument,
     NetworkOptions,
+    NetworkOrFileArgument,
     ShapeOptions,
     StepOptions,
 )
@@ -28,8 +27,8 @@ from pocketune.errors import author_half
     "    | jq .training_memory",
 )
 def forecast(
-    named: NetworkArgument,
-    options: ClassesOption,
+    named: NetworkOrFileArgument,
+    classes: ClassesOption,
     output: JsonOption,
     network: NetworkOptions,
     shape: ShapeOptions,
@@ -48,18 +47,15 @@ def forecast(
 
     process, speed = training_baseline(), measure_speed()
     with author_half("a forecast"):
-        from pocketune.forecast import draft
-        from pocketune.weights.describe import describe_network
-        from pocketune.weights.formats.int8 import INT8
+        from pocketune.authoring import forecast_kit
 
-    classes = options.of(named.network)
-    in_8_bits = network.weights is not None and Path(network.weights).suffix == INT8
-    manifest = draft(
-        describe_network(named.network, **asdict(network), **asdict(shape), classes=classes),
+    manifest = forecast_kit(
+        named.network,
         parse_method(**asdict(method), batch=step.batch, size=step.size),
-        size=step.size,
-        batch=step.batch,
-        frozen_bits=8 if in_8_bits and step.frozen_bits is None else step.frozen_bits,
+        **asdict(step),
+        **asdict(classes),
+        **asdict(network),
+        **asdict(shape),
     )
     facts = {
         "trained_parameters": sum(math.prod(p.shape) for p in manifest.parameters),

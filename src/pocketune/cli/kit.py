@@ -19,6 +19,7 @@ from pocketune.cli.options import (
     MaskReading,
     MethodOptions,
     NetworkOptions,
+    NetworkOrFileArgument,
     ShapeOptions,
     argument,
     of_method,
@@ -45,16 +46,6 @@ kit = Group(
         }
     },
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class KitNetwork:
-    """The network of a kit."""
-
-    network: str = argument(
-        "A name of [bold]pocketune networks[/bold], or an .onnx file of a whole network.",
-        metavar="NETWORK",
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +115,7 @@ class KitArgument:
     "    --out mine.zip",
 )
 def build(
-    named: KitNetwork,
+    named: NetworkOrFileArgument,
     options: BuildOptions,
     created: NetworkOptions,
     images: ImageOptions,

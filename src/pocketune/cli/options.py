@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pocketune.errors import PocketuneError, author_half
+from pocketune.errors import PocketuneError
 from pocketune.options import Option, OptionField, flag, option
 
 if TYPE_CHECKING:
@@ -93,19 +93,25 @@ class NetworkArgument:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NetworkOrFileArgument:
+    """A network by its name, or in a file."""
+
+    network: str = argument(
+        "A name of [bold]pocketune networks[/bold], or an .onnx file of a whole network.",
+        metavar="NETWORK",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClassesOption:
     """The classes of a network that is not trained."""
 
     classes: int | None = option(
-        "Number of classes.", default=None, metavar="N", unset="1,000; 21 for classes of pixels"
+        "Number of classes.",
+        default=None,
+        metavar="N",
+        unset="1,000; 21 for classes of pixels; those of an .onnx file",
     )
-
-    def of(self, network: str) -> int:
-        """Their number, by default that of the published network."""
-        with author_half("a network"):
-            from pocketune.networks.registry import published_classes
-
-        return published_classes(network) if self.classes is None else self.classes
 
 
 @dataclass(frozen=True, kw_only=True)

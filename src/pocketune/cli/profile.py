@@ -16,8 +16,8 @@ from pocketune.cli.options import (
     ClassesOption,
     JsonOption,
     MethodOptions,
-    NetworkArgument,
     NetworkOptions,
+    NetworkOrFileArgument,
     ShapeOptions,
     StepOptions,
 )
@@ -55,7 +55,7 @@ class ProfileOptions:
     "pocketune profile resnet18 --method last --json | jq .total_bytes",
 )
 def profile(
-    named: NetworkArgument,
+    named: NetworkOrFileArgument,
     classes: ClassesOption,
     options: ProfileOptions,
     output: JsonOption,
@@ -80,17 +80,17 @@ def profile(
     with author_half("profiling a network"):
         from pocketune.accounting import account
         from pocketune.accounting.plot import check_figure, save_figure
+        from pocketune.authoring import open_network
         from pocketune.methods import adapt
         from pocketune.papers import published_memory
         from pocketune.papers.report import draw_published, to_dict
-        from pocketune.weights import create_network
     from pocketune.reporting.progress import busy
 
     if options.plot is not None:
         check_figure(options.plot)
     batch, size = step.batch, step.size
-    count = classes.of(named.network)
-    created = create_network(named.network, **asdict(network), **asdict(shape), classes=count)
+    made_of = {**asdict(classes), **asdict(network), **asdict(shape)}
+    created = open_network(named.network, size=size, **made_of)
     chosen = parse_method(**asdict(method), batch=batch, size=size)
     adapted = adapt(created, chosen, frozen_bits=step.frozen_bits)
     if options.published is not None:
