@@ -27,7 +27,6 @@ from pocketune.methods import (
     NormAndLast,
     TopBlocks,
     adapt,
-    create_method,
 )
 from pocketune.methods.gradient_filter.method import TRAINED
 
@@ -213,61 +212,12 @@ def test_windows_that_overlap(tmp_path: Path) -> None:
     check(network, FullFineTune(), tmp_path)
 
 
-class ThreeDimensions(nn.Module):
-    """A convolution along the channels as well."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv3d(1, 1, 3, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.conv(x[:, None])[:, 0]
-        return y
-
-
-def test_the_module_of_an_operator_that_a_kit_does_not_have_is_named(tmp_path: Path) -> None:
-    network = tiny()
-    network.pool = nn.Sequential(ThreeDimensions(), network.pool)
-    with pytest.raises(PocketuneError, match=r"module 'pool\.0\.conv': only convolutions of"):
-        compile(adapt(network, FullFineTune()), tmp_path / "kit", batch=BATCH, size=SIZE)
-
-
 @pytest.mark.parametrize("method", [FullFineTune(), LastLayer()], ids=str)
 def test_a_head_with_layer_norm_that_ends_in_log_softmax(method: Method, tmp_path: Path) -> None:
     network = short()
     end = nn.LogSoftmax(1)  # whose softmax is that of the scores before it
     network.classifier = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, CLASSES), end)
     check(network, method, tmp_path)
-
-
-class Mixing(nn.Module):
-    """A function of the features of all images, before the output layer."""
-
-    def __init__(self, mix: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.stem, self.head, self.mix = nn.Conv2d(3, 4, 4, 4), nn.Linear(4, 3), mix
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.head(self.mix(self.stem(x).mean((2, 3))))
-        return scores
-
-
-@pytest.mark.parametrize(
-    "mix",
-    [
-        lambda x: x.softmax(0),
-        lambda x: x - x.mean(0),
-        lambda x: x + 2 * x[:1],
-        lambda x: x.cumsum(0),
-        lambda x: 3 * x if len(x) > 1 else x,
-    ],
-    ids=["softmax", "mean", "first", "sums", "number"],
-)
-@pytest.mark.parametrize("method", [LastLayer(), FullFineTune()], ids=str)
-def test_images_that_depend_on_one_another_are_refused(
-    mix: Callable[[Tensor], Tensor], method: Method, tmp_path: Path
-) -> None:
-    refuse(Mixing(mix), method, tmp_path, "prediction for an image depends on the other images")
 
 
 def plain() -> nn.Module:
@@ -345,31 +295,6 @@ def test_networks_whose_blocks_are_not_rows_of_convolutions(
     assert account(adapted, batch=BATCH, size=SIZE).kept_bytes > 0
     kit = compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
     assert kit.manifest.task.head[0] == output
-
-
-@pytest.mark.parametrize("method", ["blocks", "mobiletl", "tinytl", "repnet", "gradfilter"])
-def test_methods_that_need_blocks_say_which_do_not(method: str) -> None:
-    pooled = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, CLASSES))
-    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), *pooled)
-    with pytest.raises(PocketuneError, match=r"LastLayer, .* need no blocks"):
-        adapt(network, create_method(method))
-
-
-def refuse(network: nn.Module, method: Method, tmp_path: Path, message: str) -> None:
-    with pytest.raises(PocketuneError, match=message):
-        compile(adapt(network, method), tmp_path / "kit", batch=BATCH, size=SIZE)
-
-
-def test_what_no_score_depends_on_is_named(tmp_path: Path) -> None:
-    network = tiny()
-    network.unused = nn.Linear(4, 7)
-    said = r"unused.weight is trained, but .*get_parameter\('unused.weight'\)"
-    refuse(network, LastLayer(), tmp_path, said)
-
-
-def test_a_norm_that_counts_batches_is_named(tmp_path: Path) -> None:
-    network = with_norms(tiny(), partial(nn.BatchNorm2d, momentum=None))
-    refuse(network, FullFineTune(), tmp_path, "batch norm stem.1 has momentum=None")
 
 
 class Checkpointed(TinyNetwork):

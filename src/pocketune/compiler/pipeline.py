@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
-from pocketune.compiler.check import check_engine
+from pocketune.compiler.check import CompileError, check_engine
 from pocketune.compiler.graphs import Graphs
 from pocketune.compiler.manifest import with_quantized_features
 from pocketune.compiler.other_classes import check_other_classes
@@ -26,6 +26,7 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.errors import PocketuneError
 from pocketune.files import writing
 from pocketune.kit.kit import Kit
+from pocketune.kit.manifest import KitError
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, PARAMETERS, PREDICT, STEP
 from pocketune.kit.writer import check_place, write_kit
 from pocketune.networks.about import about
@@ -112,10 +113,16 @@ def compile(
         writing(scratch, SafetensorError, remedy=_NO_ROOM),
     ):
         files = _write_files(graphs, network, Path(scratch))
-        kit = write_kit(Path(scratch) / "kit", manifest, files)
-        engine = OnnxEngine(kit, kit.state())
         step = partial(_checking, progress)
-        check_engine(engine, network, prepared.settings, prepared.masks, progress=step)
+        try:
+            kit = write_kit(Path(scratch) / "kit", manifest, files)
+            engine = OnnxEngine(kit, kit.state())
+            check_engine(engine, network, prepared.settings, prepared.masks, progress=step)
+        except KitError as error:
+            raise CompileError(
+                f"what {type(network).__name__} computes became a graph that does not run, as if "
+                f"its forward method wrote into its buffers or counted its images: {error}"
+            ) from error
         check_other_classes(kit, network, prepared.settings, prepared.masks)
         if prepared.calibrated and graphs.features is not None and calibration is not None:
             progress("measuring the frozen part in 8 bits", _CHECKED)

@@ -116,10 +116,7 @@ _BINARY: dict[Any, str] = {
 def _binary(
     context: Context, node: fx.Node, a: Value | float, b: Value | float, alpha: float = 1
 ) -> Value:
-    a, b = (
-        as_number(context, argument, value, node) if isinstance(value, Value) else value
-        for argument, value in zip(node.args[:2], (a, b), strict=True)
-    )
+    a, b = _numbers(context, node, (a, b), node.meta["val"].dtype)
     if alpha != 1:
         b = elementwise(context, "Mul", [b, alpha], b.shape if isinstance(b, Value) else ())
     return elementwise(context, _BINARY[node.target], [a, b], shape_of(node))
@@ -146,12 +143,22 @@ def _addcmul(
     return elementwise(context, "Add", [product, a], shape_of(node))
 
 
-def as_number(context: Context, argument: Any, value: Value, node: fx.Node) -> Value:
-    """An operand in the type of the node's result, if that is a float.
+def _numbers(
+    context: Context, node: fx.Node, operands: Sequence[Value | float], result: torch.dtype
+) -> list[Value | float]:
+    """The first arguments of a node as `as_number` gives them."""
+    return [
+        as_number(context, argument, value, result) if isinstance(value, Value) else value
+        for argument, value in zip(node.args, operands, strict=False)
+    ]
+
+
+def as_number(context: Context, argument: Any, value: Value, result: torch.dtype) -> Value:
+    """An operand as a float, if the result is one or the operand is a mask.
 
     PyTorch computes with masks and integers beside floats, ONNX does not.
     """
-    dtype, result = argument.meta["val"].dtype, node.meta["val"].dtype
+    dtype = argument.meta["val"].dtype
     if dtype == torch.bool or (result.is_floating_point and not dtype.is_floating_point):
         return elementwise(context, "Cast", [value], value.shape, to=TensorProto.FLOAT)
     return value
@@ -263,13 +270,17 @@ _COMPARISONS: dict[Any, str] = {
 
 @lowers(*_COMPARISONS)
 def _compare(context: Context, node: fx.Node, *operands: Value | float) -> Value:
+    kinds = [a.meta["val"].dtype if isinstance(a, fx.Node) else type(a) for a in node.args]
+    if any(kind in (float, torch.float32) for kind in kinds):
+        operands = tuple(_numbers(context, node, operands, torch.float32))
     return elementwise(context, _COMPARISONS[node.target], operands, shape_of(node))
 
 
 @lowers(aten.where.self)
 def _where(context: Context, node: fx.Node, mask: Value, a: Value, b: Value) -> Value:
+    result = node.meta["val"].dtype
     a, b = (
-        as_number(context, argument, value, node)
+        as_number(context, argument, value, result)
         for argument, value in zip(node.args[1:], (a, b), strict=True)
     )
     return elementwise(context, "Where", [mask, a, b], shape_of(node))

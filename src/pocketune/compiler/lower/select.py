@@ -17,6 +17,12 @@ aten = torch.ops.aten
 @lowers(aten.select.int)
 def _select(context: Context, node: fx.Node, x: Value, dim: int, index: int) -> Value:
     axis = dim % len(x.shape)
+    images = context.images
+    if images and images.source and not axis and x.shape[0] == images.traced and not x.one_for_all:
+        raise PocketuneError(
+            "single images are taken out of their batch, whose size a kit leaves open; let the "
+            "module compute all of them at once"
+        )
     place = context.builder.constant(np.array(index % x.shape[axis]))
     name = context.builder.add("Gather", context.plain(x), place, axis=axis)
     return Value(shape_of(node), plain=name)

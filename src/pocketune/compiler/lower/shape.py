@@ -215,7 +215,7 @@ def _running_sum(context: Context, node: fx.Node, x: Value, dim: int, **_: Any) 
 def _reduce(
     context: Context, node: fx.Node, op: str, x: Value, dims: list[int], keepdim: bool
 ) -> Value:
-    x = as_number(context, node.args[0], x, node)
+    x = as_number(context, node.args[0], x, node.meta["val"].dtype)
     dims = sorted(d % len(x.shape) for d in dims)
     shape = shape_of(node)
     if dims == [2, 3] and context.in_rows(x) and x.pixels > 1:

@@ -1,0 +1,112 @@
+"""Networks that no kit can be made of are refused, with what to change."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pocketune.compiler import compile
+from pocketune.errors import PocketuneError
+from pocketune.methods import FullFineTune, LastLayer, Method, adapt, create_method
+
+from .networks import BATCH, CLASSES, SIZE, tiny
+
+
+def refuse(network: nn.Module, method: Method, tmp_path: Path, message: str) -> None:
+    with pytest.raises(PocketuneError, match=message):
+        compile(adapt(network, method), tmp_path / "kit", batch=BATCH, size=SIZE)
+
+
+class ThreeDimensions(nn.Module):
+    """A convolution along the channels as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv3d(1, 1, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x[:, None])[:, 0]
+        return y
+
+
+def test_the_module_of_an_operator_that_a_kit_does_not_have_is_named(tmp_path: Path) -> None:
+    network = tiny()
+    network.pool = nn.Sequential(ThreeDimensions(), network.pool)
+    refuse(network, FullFineTune(), tmp_path, r"module 'pool\.0\.conv': only convolutions of")
+
+
+class Mixing(nn.Module):
+    """A function of the features of all images, before the output layer."""
+
+    def __init__(self, mix: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.stem, self.head, self.mix = nn.Conv2d(3, 4, 4, 4), nn.Linear(4, 3), mix
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.mix(self.stem(x).mean((2, 3))))
+        return scores
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda x: x.softmax(0),
+        lambda x: x - x.mean(0),
+        lambda x: x + 2 * x[:1],
+        lambda x: x.cumsum(0),
+        lambda x: 3 * x if len(x) > 1 else x,
+    ],
+    ids=["softmax", "mean", "first", "sums", "number"],
+)
+@pytest.mark.parametrize("method", [LastLayer(), FullFineTune()], ids=str)
+def test_images_that_depend_on_one_another_are_refused(
+    mix: Callable[[Tensor], Tensor], method: Method, tmp_path: Path
+) -> None:
+    refuse(Mixing(mix), method, tmp_path, "prediction for an image depends on the other images")
+
+
+@pytest.mark.parametrize("method", [LastLayer(), FullFineTune()], ids=str)
+def test_a_loop_over_the_images_is_refused(method: Method, tmp_path: Path) -> None:
+    network = Mixing(lambda x: torch.stack([2 * each for each in x]))
+    refuse(network, method, tmp_path, "single images are taken out of their batch")
+
+
+class OwnStatistics(nn.Module):
+    """Updates buffers that are no norm's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("variance", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.batch_norm(x, self.mean, self.variance, training=self.training)
+
+
+def test_what_becomes_no_kit_is_said_of_the_network(tmp_path: Path) -> None:
+    network = tiny()
+    network.pool = nn.Sequential(OwnStatistics(), network.pool)
+    refuse(network, FullFineTune(), tmp_path, "became a graph that does not run, as if its forw")
+
+
+@pytest.mark.parametrize("method", ["blocks", "mobiletl", "tinytl", "repnet", "gradfilter"])
+def test_methods_that_need_blocks_say_which_do_not(method: str) -> None:
+    pooled = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, CLASSES))
+    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), *pooled)
+    with pytest.raises(PocketuneError, match=r"LastLayer, .* need no blocks"):
+        adapt(network, create_method(method))
+
+
+def test_what_no_score_depends_on_is_named(tmp_path: Path) -> None:
+    network = tiny()
+    network.unused = nn.Linear(4, 7)
+    said = r"unused.weight is trained, but .*get_parameter\('unused.weight'\)"
+    refuse(network, LastLayer(), tmp_path, said)
+
+
+def test_a_norm_that_counts_batches_is_named(tmp_path: Path) -> None:
+    network = tiny()
+    network.stem[1] = nn.BatchNorm2d(4, momentum=None)
+    refuse(network, FullFineTune(), tmp_path, "batch norm stem.1 has momentum=None")
