@@ -165,6 +165,26 @@ def test_attention_that_drops(
     assert all(spec.shape == (2, 2, 16, 16) for spec in drawn)
 
 
+class Places(nn.Module):
+    """Adds an embedding of each token's place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = x + self.table(torch.arange(x.shape[1]))
+        return y
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("method", [LastLayer(), FullFineTune()], ids=lambda m: m.name)
+def test_embeddings_of_places(method: Method, batch: int, tmp_path: Path) -> None:
+    network = Encoder(nn.Sequential(Places(), Attends()))
+    kit = compile(adapt(network, method), tmp_path / "kit", batch=batch, size=32)
+    assert ("blocks.0.table.weight" in kit.state()) == isinstance(method, FullFineTune)
+
+
 class Masked(nn.MultiheadAttention):
     """Of tokens to those before them, of which the last never counts."""
 

@@ -104,6 +104,20 @@ def _in_row(given: Any, along: int) -> Any:
     return along, given if isinstance(given, int) else given[0]
 
 
+def _embedding(
+    index: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,  # noqa: ARG001 - as the function has it
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
+    """Rows of a table, as positions have them; PyTorch's own has a gradient of its own."""
+    usual = padding_idx is None and max_norm is None and not (scale_grad_by_freq or sparse)
+    return weight[index] if usual else NotImplemented
+
+
 def _instance_norm(
     x: Tensor,
     running_mean: Tensor | None = None,
@@ -142,6 +156,7 @@ _PLAIN: dict[Any, Callable[..., Any]] = {
     functional.adaptive_avg_pool2d: _global_average,
     functional.adaptive_max_pool2d: _adaptive_maximum,
     functional.conv1d: _conv1d,
+    functional.embedding: _embedding,
     functional.instance_norm: _instance_norm,
     functional.multi_head_attention_forward: multi_head,
     functional.pad: _pad,
