@@ -102,8 +102,11 @@ def test_methods_that_need_blocks_say_which_do_not(method: str) -> None:
 def test_what_no_score_depends_on_is_named(tmp_path: Path) -> None:
     network = tiny()
     network.unused = nn.Linear(4, 7)
-    said = r"unused.weight is trained, but .*get_parameter\('unused.weight'\)"
+    said = r"2 parameters are trained, .* for name in \['unused.weight', 'unused.bias'\]: network"
     refuse(network, LastLayer(), tmp_path, said)
+    network = tiny()
+    network.token = nn.Parameter(torch.zeros(4))
+    refuse(network, FullFineTune(), tmp_path, r"token is trained, .*get_parameter\('token'\)")
 
 
 def test_a_norm_that_counts_batches_is_named(tmp_path: Path) -> None:

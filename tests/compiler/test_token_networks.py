@@ -38,6 +38,7 @@ from .token_networks import (
     SIZE,
     Distances,
     Mixer,
+    Unused,
     masked_transformer,
     merged_transformer,
     mixed_transformer,
@@ -215,6 +216,14 @@ def test_attention_of_pytorch_and_in_shifted_windows(method: Method, tmp_path: P
     adapted = adapt(mixed_transformer(), method)
     assert account(adapted, batch=BATCH, size=SIZE).kept_bytes > 0
     compile(adapted, tmp_path / "kit", batch=BATCH, size=SIZE)
+
+
+@pytest.mark.parametrize("method", [LastLayer(), TopBlocks(1), BiasAndLast()], ids=str)
+def test_what_networks_of_hugging_face_have(method: Method, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = Unused()
+    network.norm.bias = None  # which all but TopBlocks would train
+    compile(adapt(network, method), tmp_path / "kit", batch=BATCH, size=SIZE)
 
 
 @pytest.mark.parametrize(

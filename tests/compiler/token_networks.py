@@ -49,9 +49,9 @@ class MergedHeads(Attention):
 class Windows(nn.Module):
     """Attention in windows of 2 x 2 tokens, moved by one, with a table of relative positions."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, masked: bool = False) -> None:
         super().__init__()
-        self.attention = Attention()
+        self.attention, self.masked = Attention(), masked
         self.table = nn.Parameter(torch.randn(9, HEADS) / 4)
         place = torch.stack(torch.meshgrid(torch.arange(2), torch.arange(2), indexing="ij"))
         steps = place.flatten(1)[:, :, None] - place.flatten(1)[:, None] + 1
@@ -68,6 +68,9 @@ class Windows(nn.Module):
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         bias = self.table[self.index.view(-1)].view(4, 4, -1).permute(2, 0, 1)
         scores = q @ k.transpose(-2, -1) * 0.5 + bias.unsqueeze(0)
+        if self.masked:  # windows at the border, of every image; as Hugging Face's
+            border = torch.ones(half, half).tril().view(-1, 1, 1, 1) * torch.eye(4)
+            scores = scores - border.repeat(images, 1, 1, 1) * 9
         y = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, 4, channels)
         y = self.attention.proj(y).reshape(-1, half, half, 2, 2, channels)
         y = y.permute(0, 1, 3, 2, 4, 5).reshape(images, GRID, GRID, channels)
@@ -155,6 +158,21 @@ def mixed_transformer(seed: int = 0) -> Transformer:
     """PyTorch's encoder layer and shifted windows; the mean of all tokens leads to the scores."""
     torch.manual_seed(seed)
     return Transformer(encoder_layer(), Block(Windows), class_token=False)
+
+
+class Unused(Transformer):
+    """As CLIP of Hugging Face: a norm behind the blocks that the scores do not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__(Block(partial(Windows, masked=True)), Block(), class_token=False)
+        self.pooler = nn.AdaptiveAvgPool1d(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, 3, SIZE, SIZE) -> (N, CLASSES)."""
+        tokens = self.blocks(self.patch_embed(x).flatten(2).transpose(1, 2) + self.pos_embed)
+        self.norm(tokens[:, 0])
+        logits: Tensor = self.head(self.pooler(tokens.transpose(1, 2)).flatten(1))
+        return logits
 
 
 class Mixer(nn.Module):

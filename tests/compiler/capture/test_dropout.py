@@ -228,6 +228,14 @@ class DropPath(nn.Module):
         return x * kept / (1 - self.drop_prob) if self.training else x
 
 
+class SwinDropPath(DropPath):
+    """As Hugging Face's."""
+
+    def __init__(self, drop_prob: float) -> None:
+        super().__init__(drop_prob)
+        del self.scale_by_keep
+
+
 class StochasticDepth(nn.Module):
     """As torchvision's."""
 
@@ -241,13 +249,16 @@ class StochasticDepth(nn.Module):
 
 def test_stochastic_depth_drops_whole_images() -> None:
     others = StochasticDepth(0.5, "row"), StochasticDepth(0.5, "batch"), DropPath(0)
-    net = nn.Sequential(nn.Conv2d(3, 3, 1), DropPath(0.25), *others)
+    others = (*others, SwinDropPath(0))
+    net = nn.Sequential(nn.Conv2d(3, 3, 1), SwinDropPath(0.25), *others)
     expected = (MaskSpec("1.mask", (6, 1, 1, 1), 0.75), MaskSpec("2.mask", (6, 1, 1, 1), 0.5))
     assert supply_masks(net, batch=6, size=8) == expected
     assert supply_masks(net, batch=6, size=8) == expected
     images = torch.randn(6, 3, 8, 8)
     net[1].mask.copy_(torch.tensor([0, 1 / 0.75] * 3).view(6, 1, 1, 1))
     torch.testing.assert_close(net.train()(images), net[0](images) * net[1].mask)
+    net = nn.Sequential(nn.Conv2d(3, 3, 1), DropPath(0.25))
+    assert supply_masks(net, batch=6, size=8) == expected[:1]
 
 
 def test_dropout_that_nothing_calls_is_left_alone() -> None:

@@ -80,6 +80,11 @@ EVERY: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
     "pixel unshuffle": (lambda x: F.pixel_unshuffle(x, 2).square(), ((2, 2, 4, 6),)),
     "channel shuffle": (lambda x: F.channel_shuffle(x, 2).square(), ((2, 6, 2, 3),)),
     "nearest upsampling": (lambda x: F.interpolate(x, scale_factor=2).square(), ((2, 2, 2, 3),)),
+    "average of tokens": (
+        lambda x: F.adaptive_avg_pool1d(x.transpose(1, 2), 1).flatten(1).square(),
+        ((2, 5, 3),),
+    ),
+    "averages of tokens": (lambda x: F.adaptive_avg_pool1d(x, 2).square(), ((2, 3, 5),)),
     "variance": (lambda x: x.var((1, 2), keepdim=True) * x, ((2, 3, 4),)),
     "deviation": (lambda x: x / x.std(-1, keepdim=True, correction=0), ((2, 3, 4),)),
     "variance and mean": (lambda x: torch.add(*torch.var_mean(x, 1)), ((2, 3, 4),)),

@@ -1,7 +1,8 @@
 """Dropout whose mask is an input, so that a graph without random numbers can train with it.
 
 Stochastic depth (Huang et al., 2016) is a dropout of whole images in a residual branch. timm's
-module for it is called DropPath, torchvision's StochasticDepth.
+module for it is called DropPath, that of Hugging Face SwinDropPath, BeitDropPath and so on, and
+torchvision's StochasticDepth.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -308,7 +309,10 @@ def _together(module: nn.Module) -> int | None:
 
 
 def _is_stochastic_depth(module: nn.Module) -> bool:
-    """Of each image by itself, and scaled so that the mean stays."""
+    """Of each image by itself, and scaled so that the mean stays: timm's, Hugging Face's and
+    torchvision's.
+    """
     kind = type(module).__name__
-    timms = kind == "DropPath" and getattr(module, "scale_by_keep", True) is True
-    return timms or (kind == "StochasticDepth" and getattr(module, "mode", "") == "row")
+    if kind.endswith("DropPath"):
+        return hasattr(module, "drop_prob") and getattr(module, "scale_by_keep", True) is True
+    return kind == "StochasticDepth" and getattr(module, "mode", "") == "row"

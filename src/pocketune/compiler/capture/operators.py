@@ -72,6 +72,14 @@ def _global_average(x: Tensor, output_size: Any) -> Any:
     return x.mean((2, 3), keepdim=True) if output_size in (1, (1, 1), [1, 1]) else NotImplemented
 
 
+def _average_of_row(x: Tensor, output_size: Any) -> Tensor:
+    """That of maps of one row."""
+    size = output_size if isinstance(output_size, int) else output_size[0]
+    if size == 1:
+        return x.mean(-1, keepdim=True)
+    return functional.adaptive_avg_pool2d(x.unsqueeze(-2), (1, size)).squeeze(-2)
+
+
 def _adaptive_maximum(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """A maximum of all, or of windows of one size, without the places where they are."""
     height, width = (output_size,) * 2 if isinstance(output_size, int) else output_size
@@ -153,6 +161,7 @@ def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
 
 
 _PLAIN: dict[Any, Callable[..., Any]] = {
+    functional.adaptive_avg_pool1d: _average_of_row,
     functional.adaptive_avg_pool2d: _global_average,
     functional.adaptive_max_pool2d: _adaptive_maximum,
     functional.conv1d: _conv1d,

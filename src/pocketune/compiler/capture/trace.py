@@ -6,7 +6,7 @@ themselves and silently drop the backward of a custom `autograd.Function`.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -99,7 +99,8 @@ def trace_step(network: nn.Module, settings: CompileSettings, masks: Iterable[st
         *scalars, gradient = objective.step(logits.detach(), labels)
         parameters = [tensors[name] for name in trained]
         gradients = torch.autograd.grad(logits, parameters, gradient, allow_unused=True)
-        return [*scalars, *_used(trained, gradients)]
+        _check_used(dict(zip(trained, gradients, strict=True)))
+        return [*scalars, *gradients]
 
     names = ["loss", *task.step_metrics, *(f"grad.{name}" for name in trained)]
     images = torch.zeros(settings.batch, settings.size, settings.size, 3, dtype=torch.uint8)
@@ -127,14 +128,19 @@ def _check_outputs(outputs: object, settings: CompileSettings) -> None:
         )
 
 
-def _used(names: Iterable[str], gradients: Iterable[Tensor | None]) -> Iterator[Tensor]:
-    for name, gradient in zip(names, gradients, strict=True):
-        if gradient is None:
-            raise PocketuneError(
-                f"{name} is trained, but the outputs do not depend on it; freeze it with "
-                f"network.get_parameter({name!r}).requires_grad_(False)"
-            )
-        yield gradient
+def _check_used(gradients: Mapping[str, Tensor | None]) -> None:
+    """Check that the outputs depend on every trained parameter."""
+    unused = [name for name, gradient in gradients.items() if gradient is None]
+    if len(unused) == 1:
+        raise PocketuneError(
+            f"{unused[0]} is trained, but the outputs do not depend on it; freeze it with "
+            f"network.get_parameter({unused[0]!r}).requires_grad_(False)"
+        )
+    if unused:
+        raise PocketuneError(
+            f"{len(unused)} parameters are trained, but the outputs do not depend on them; freeze "
+            f"them: for name in {unused}: network.get_parameter(name).requires_grad_(False)"
+        )
 
 
 def trace_predict(network: nn.Module, *, batch: int, size: int, layer: str | None = None) -> Traced:

@@ -81,8 +81,9 @@ def lower(
     for original, node in program.copies.items():
         if original in given:
             context.values[node] = given[original]
+    number = traced if images and images.source else None
     for node, constant in program.constants.items():
-        value = constant_value(constant)
+        value = constant_value(constant, number)
         if node.op == "get_attr":  # made by the forward pass, perhaps for each image
             context.values[node] = value
         context.values.setdefault(node, value)

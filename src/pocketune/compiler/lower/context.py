@@ -189,18 +189,34 @@ class Context:
         return self.builder.add("Reshape", name, self.builder.constant(torch.tensor(shape).numpy()))
 
 
-def constant_value(constant: Constant) -> Any:
+def constant_value(constant: Constant, images: int | None = None) -> Any:
     """A program's constant, as the rules take it.
 
     One that is the same for every image, such as the encoding of positions, is computed for the
-    images of the trace. It becomes a broadcast one, because a kit leaves their number open.
+    images of the trace. It becomes a broadcast one, because a kit leaves their number open. So does
+    one that is the same for the windows of every image, (N * windows, ...), as the masks of shifted
+    windows are.
+
+    Args:
+        constant: A tensor, or several.
+        images: Number of images in the trace, if a kit leaves it open.
     """
-    if isinstance(constant, Tensor):
-        shape, values = tuple(constant.shape), constant.detach()
-        if len(shape) > 2 and shape[0] > 1 and bool((values == values[:1]).all()):
+    if not isinstance(constant, Tensor):
+        return tuple(constant_value(each, images) for each in constant)
+    shape, values = tuple(constant.shape), constant.detach()
+    if len(shape) > 2 and shape[0] > 1:
+        if _repeats(values):
             return Value(shape, expanded=Value((1, *shape[1:]), constant=values[:1]))
-        return Value(shape, constant=values)
-    return tuple(map(constant_value, constant))
+        if images is not None and shape[0] % images == 0:
+            windows = values.reshape(images, -1, *shape[1:])
+            if _repeats(windows):
+                one = Value((1, *windows.shape[1:]), constant=windows[:1])
+                return Value(shape, merged=Value(tuple(windows.shape), expanded=one))
+    return Value(shape, constant=values)
+
+
+def _repeats(values: Tensor) -> bool:
+    return bool((values == values[:1]).all())
 
 
 def _no_rule(_: Context, node: fx.Node, *__: Any, **___: Any) -> Value:

@@ -154,6 +154,7 @@ def _anatomy_of(network: nn.Module, seen: Run) -> Anatomy:
         replace(block, entry=_with_parameters(modules, entry))
         for block, entry in zip(read, [[], *entries], strict=True)
     ]
+    behind = [path for path in behind if seen.reaches_output(path)]
     after = follow_layers("feature_fusion", {path: modules[path] for path in behind}, seen)
     fusion = tuple(layer for layer in after if layer.norm is not None)
     fused = {path for layer in fusion for path in (layer.conv, layer.norm)}

@@ -8,6 +8,7 @@ through its results are as many as those of the whole network.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -67,6 +68,14 @@ class Run:
         """Whether a module multiplies matrices of which both follow from the image."""
         nodes = (node for node in self._between(path) if _name(node).startswith(PRODUCTS))
         return any(len(_sources(node)) > 1 for node in nodes)
+
+    def reaches_output(self, path: str) -> bool:
+        """Whether the outputs depend on what a module returns."""
+        return any(tensor.grad_fn in self._behind_outputs for tensor in self.calls[path].made)
+
+    @cached_property
+    def _behind_outputs(self) -> frozenset[Any]:
+        return frozenset(self.nodes)
 
     def added(self, path: str) -> bool:
         """Whether what a module returns is only read to be added to something."""
