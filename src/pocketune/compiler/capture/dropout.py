@@ -20,6 +20,7 @@ from pocketune.kit.manifest import MaskSpec
 from pocketune.networks.copies import copy_shapes
 from pocketune.networks.probe import float_type, probing, set_training
 from pocketune.networks.shapes import RememberedShapes
+from pocketune.torch_private import writes_to
 
 SUPPLIED = "supplied_dropouts"
 """Name of the modules that stand for the calls of `functional.dropout` in a module."""
@@ -125,28 +126,33 @@ def _calls(
     if not paths:
         return {}
     given: list[tuple[str, Tensor]] = []
-    made: list[Tensor] = []
-    read: list[Tensor] = []
+    results: list[tuple[int, int]] = []
+    read: set[tuple[int, int]] = set()
+    seen: list[Tensor] = []  # so that no other tensor gets the identity of one
+
+    def state(tensor: Tensor) -> tuple[int, int]:
+        """Which tensor it is, and after how many operators in place, such as `+=`."""
+        seen.append(tensor)
+        return id(tensor), writes_to(tensor)
 
     def enter(path: str, module: nn.Module, tensors: list[Tensor]) -> None:
         if path in paths:
             given.append((path, tensors[0]))
         elif any(each.requires_grad for each in module.parameters(recurse=False)):
-            read.extend(tensors)
+            read.update(map(state, tensors))
 
     def leave(path: str, _: nn.Module, tensors: list[Tensor]) -> None:
         if path in paths:
-            made.append(tensors[0])
+            results.append(state(tensors[0]))
 
     copied = copy_shapes(network)
     set_training(copied)
     watched = probing(copied, enter=enter, leave=leave, evaluate=False, gradients=True)
     with watched, RememberedShapes():
         _run(copied, images)
-    of_trained = set(map(id, read))
     calls: dict[str, list[_Call]] = {}
-    for (path, tensor), result in zip(given, made, strict=True):
-        frozen = not tensor.requires_grad and id(result) not in of_trained
+    for (path, tensor), result in zip(given, results, strict=True):
+        frozen = not tensor.requires_grad and result not in read
         calls.setdefault(path, []).append(_Call(tuple(tensor.shape), frozen))
     return calls
 

@@ -17,8 +17,9 @@ from pocketune.files import make_folder_of, refuse_undecodable, replacing
 from pocketune.kit.names import FEATURES, PREDICT, RUN_FILES
 from pocketune.tasks.maps import interpolation
 
-TOLERANCE = 1e-4
-"""Largest difference from `Engine.predict`, relative to the largest logit."""
+TOLERANCE = 1e-3
+"""Largest difference from `Engine.predict`, relative to the largest logit. Networks that magnify
+rounding differ by up to 3e-4; what a wrong graph computes is further off."""
 
 _CHECKED_IMAGES = 3
 
