@@ -99,6 +99,13 @@ def test_methods_that_need_blocks_say_which_do_not(method: str) -> None:
         adapt(network, create_method(method))
 
 
+def test_statistics_of_a_single_value_need_another_image(tmp_path: Path) -> None:
+    network = tiny()
+    network.pool = nn.Sequential(network.pool, nn.BatchNorm2d(4))
+    with pytest.raises(PocketuneError, match=r"'pool\.1': Expected more .*; give a batch of 2 or"):
+        compile(adapt(network, FullFineTune()), tmp_path / "kit", batch=1, size=SIZE)
+
+
 def test_what_no_score_depends_on_is_named(tmp_path: Path) -> None:
     network = tiny()
     network.unused = nn.Linear(4, 7)

@@ -105,6 +105,22 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], torch.Tensor
         {"a": np.array(2), "b": ints(1)},
         X[:, 2:].expand(-1, 3, -1, -1),
     ),
+    "tile": (
+        [node("ReduceMean", ["x", "b"], ["m"]), node("Tile", ["m", "a"], ["d"])],
+        {"a": ints(1, 1, 8, 1), "b": ints(2)},
+        X.mean(2, keepdim=True).expand(-1, -1, 8, -1),
+    ),
+    "pools of tokens": (
+        [
+            node("Reshape", ["x", "a"], ["t"]),
+            node("GlobalAveragePool", ["t"], ["p"]),
+            node("GlobalMaxPool", ["t"], ["q"]),
+            node("Add", ["p", "q"], ["s"]),
+            node("Unsqueeze", ["s", "b"], ["d"]),
+        ],
+        {"a": ints(0, 3, -1), "b": ints(3)},
+        (X.mean((2, 3), keepdim=True) + X.amax((2, 3), keepdim=True)),
+    ),
     "instance norm": (
         [node("InstanceNormalization", ["x", "a", "b"], ["d"])],
         {"a": np.array([1, 2, 3], np.float32), "b": np.array([0, 1, 0], np.float32)},

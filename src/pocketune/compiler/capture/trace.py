@@ -196,9 +196,11 @@ def _trace(
             raise
         except Exception as error:  # a forward pass may raise anything
             reason = (str(error) or type(error).__name__).splitlines()[0]
+            single = reason.startswith("Expected more than 1 value per channel")
             raise PocketuneError(
                 f"{type(network).__name__} cannot be traced with normalized images of shape "
                 f"{_normalized(inputs['images'])}{_place(running)}: {reason}"
+                + ("; give a batch of 2 or more, or larger images" if single else "")
             ) from error
     if _drawn() != drawn:
         raise PocketuneError(

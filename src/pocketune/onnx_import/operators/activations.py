@@ -20,8 +20,6 @@ _PLAIN: dict[str, Callable[[], nn.Module]] = {
     "Softplus": nn.Softplus,
     "Dropout": nn.Identity,  # exported for inference
     "Identity": nn.Identity,
-    "GlobalAveragePool": partial(nn.AdaptiveAvgPool2d, 1),
-    "GlobalMaxPool": partial(nn.AdaptiveMaxPool2d, 1),
     "Sqrt": partial(Function, "Sqrt", torch.sqrt),
     "Erf": partial(Function, "Erf", torch.erf),
     "Exp": partial(Function, "Exp", torch.exp),
@@ -35,6 +33,16 @@ _PLAIN: dict[str, Callable[[], nn.Module]] = {
 @makes(*_PLAIN)
 def _plain(node: Node, file: OnnxFile) -> nn.Module:
     return _PLAIN[node.kind]()
+
+
+@makes("GlobalAveragePool", "GlobalMaxPool")
+def _global_pool(node: Node, file: OnnxFile) -> nn.Module:
+    """Of maps (N, C, H, W), or of tokens (N, C, T)."""
+    is_mean = node.kind == "GlobalAveragePool"
+    if file.values[node.data[0]].ndim == 4:
+        return nn.AdaptiveAvgPool2d(1) if is_mean else nn.AdaptiveMaxPool2d(1)
+    reduce = torch.mean if is_mean else torch.amax
+    return Function(node.kind, partial(reduce, dim=2, keepdim=True))
 
 
 @makes("Clip")

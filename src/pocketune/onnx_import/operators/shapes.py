@@ -53,6 +53,14 @@ def _reshape(node: Node, file: OnnxFile) -> nn.Module:
     return Reshape(result, given=given, counts=counts, expands=expands)
 
 
+@makes("Tile")
+def _tile(node: Node, file: OnnxFile) -> nn.Module:
+    repeats = [int(each) for each in required(node, 1, file)]
+    if file.counts(node.data[0]) != file.counts(node.output):
+        raise refusal(node, file, "repeats images")
+    return Function("Tile", partial(torch.tile, dims=repeats))
+
+
 @makes("Transpose")
 def _transpose(node: Node, file: OnnxFile) -> nn.Module:
     order = list(node.attributes.get("perm", range(file.values[node.data[0]].ndim)[::-1]))
