@@ -315,9 +315,7 @@ def _together(module: nn.Module) -> int | None:
 
 
 def _is_stochastic_depth(module: nn.Module) -> bool:
-    """Of each image by itself, and scaled so that the mean stays: timm's, Hugging Face's and
-    torchvision's.
-    """
+    """Of each image by itself, and scaled so that the mean stays."""
     kind = type(module).__name__
     if kind.endswith("DropPath"):
         return hasattr(module, "drop_prob") and getattr(module, "scale_by_keep", True) is True
