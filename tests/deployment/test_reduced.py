@@ -7,6 +7,7 @@ import onnx
 import pytest
 import torch
 from onnx import helper, numpy_helper
+from torch import nn
 
 from pocketune import LastLayer, adapt, compile, create_network
 from pocketune.compiler.quantize.calibration import Calibration
@@ -154,6 +155,28 @@ def test_constants_scales_and_shifts_become_part_of_the_layer() -> None:
     assert operators == ["Cast", "Transpose", "Conv", "ReduceMean"]
     found = open_session(plain.SerializeToString(), as_written=True).run(None, {"images": images})
     np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-3)
+
+
+class TokenMixer(nn.Module):
+    """A linear layer over the tokens, which is a product in batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.norm = nn.Conv2d(3, 16, 8, 8), nn.LayerNorm(16)
+        self.mix, self.head = nn.Linear(16, 16), nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = x + self.mix(self.norm(x).transpose(1, 2)).transpose(1, 2)
+        scores: torch.Tensor = self.head(x.mean(1))
+        return scores
+
+
+def test_a_layer_over_the_tokens_in_8_bits(tmp_path: Path, photos: Path) -> None:
+    torch.manual_seed(0)
+    kit = compile(adapt(TokenMixer(), LastLayer()), tmp_path / "kit", batch=1, size=32)
+    made = export_reduced(kit.path, tmp_path / "small.onnx", precision="int8", photos=photos)
+    assert (made.layers, made.float_layers) == (4, 0)
 
 
 def test_a_frozen_part_in_integers_stays_in_integers(tmp_path: Path, photos: Path) -> None:

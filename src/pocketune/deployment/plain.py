@@ -19,6 +19,7 @@ def plain_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     folded = _folded(model)
     _sums_of_differences(folded)
+    _flatten_kernels(folded)
     result = _folded(folded)
     _drop_unread_outputs(result)
     _name_nodes(result)
@@ -59,6 +60,25 @@ def _sums_of_differences(model: onnx.ModelProto) -> None:
         name = f"{node.output[0]}/negative"
         graph.initializer.append(numpy_helper.from_array(-array, name))
         node.op_type, node.input[1] = "Add", name
+
+
+def _flatten_kernels(model: onnx.ModelProto) -> None:
+    """Give the kernels (1, in, out) of products in batches two dimensions, in place.
+
+    ONNX Runtime has no integer product of a kernel with three that has a scale for each output.
+    """
+    graph = model.graph
+    values = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        kernel = values.get(node.input[1]) if node.op_type == "MatMul" else None
+        if kernel is None or len(kernel.dims) < 3 or set(kernel.dims[:-2]) != {1}:
+            continue
+        matrix = numpy_helper.to_array(kernel).reshape(kernel.dims[-2:])
+        name = f"{kernel.name}/matrix"
+        if name not in values:
+            values[name] = numpy_helper.from_array(matrix, name)
+            graph.initializer.append(values[name])
+        node.input[1] = name
 
 
 def _drop_unread_outputs(model: onnx.ModelProto) -> None:

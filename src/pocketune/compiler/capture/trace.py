@@ -200,7 +200,7 @@ def _trace(
             raise PocketuneError(
                 f"{type(network).__name__} cannot be traced with normalized images of shape "
                 f"{_normalized(inputs['images'])}{_place(running)}: {reason}"
-                + ("; give a batch of 2 or more, or larger images" if single else "")
+                + ("; give a batch of 2 or more" if single else "")
             ) from error
     if _drawn() != drawn:
         raise PocketuneError(
