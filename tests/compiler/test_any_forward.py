@@ -166,3 +166,23 @@ def test_calibration_of_32_bits_is_refused(tmp_path: Path) -> None:
 def test_sizes_beyond_any_memory_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PocketuneError, match="larger than any memory"):
         compile(adapt(tiny(), LastLayer()), tmp_path / "kit", batch=10**9, size=SIZE)
+
+
+def test_a_norm_that_no_score_depends_on_keeps_its_statistics(tmp_path: Path) -> None:
+    class Beside(nn.Module):
+        """Computes maps that nothing reads, as the last stages of a backbone of features."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm2d(4, affine=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.norm(x)
+            return x
+
+    network = tiny()
+    network.pool = nn.Sequential(Beside(), network.pool)
+    kit = compile(adapt(network, FullFineTune()), tmp_path / "kit", batch=BATCH, size=SIZE)
+    names = {spec.name for spec in kit.manifest.statistics}
+    assert "stem.1.running_mean" in names
+    assert "pool.0.norm.running_mean" not in names

@@ -273,26 +273,6 @@ def test_dropout_in_a_frozen_block_drops_nothing(tmp_path: Path) -> None:
     assert [spec.name for spec in kit.manifest.masks] == ["blocks.2.excite.0.mask"]
 
 
-class AddsInPlace(nn.Module):
-    """As torchvision's ConvNeXt: the sum is the tensor that the dropout returned."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.dropout = nn.Conv2d(4, 4, 1), nn.Dropout(0.5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.dropout(self.layer(x))
-        result += x
-        return result
-
-
-def test_a_frozen_dropout_whose_result_is_written_to_drops_nothing(tmp_path: Path) -> None:
-    network = tiny(blocks=1)
-    network.blocks = nn.Sequential(AddsInPlace(), AddsInPlace())
-    kit = compile(adapt(network, TopBlocks(blocks=1)), tmp_path / "kit", **SETTINGS)
-    assert [spec.name for spec in kit.manifest.masks] == ["blocks.1.dropout.mask"]
-
-
 def test_a_frozen_part_that_depends_on_training_is_refused(tmp_path: Path) -> None:
     class Louder(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -104,6 +104,8 @@ def prepare(
         quantize_frozen(network)
     masks = supply_masks(network, batch, size)
     graphs = build_graphs(network, settings, masks)
+    if _freeze_unread_norms(network, graphs):
+        graphs = build_graphs(network, settings, masks)
     rounded = _store_weights(graphs, calibrated=calibrated) if bits == 8 else 0
     optimize(graphs, settings, masks)
     manifest = describe(
@@ -162,6 +164,15 @@ def _freeze_lasting_norms(network: nn.Module) -> None:
     freeze_batch_norms(network, keep=[name for name, norm in norms.items() if norm.training])
     for module, training in modes:
         module.training = training
+
+
+def _freeze_unread_norms(network: nn.Module, graphs: Graphs) -> bool:
+    """Freeze the norms that the step does not compute: the scores do not depend on them."""
+    computed = {output.name for output in graphs.step.graph.output}
+    norms = batch_norms(network)
+    read = [name for name in norms if f"new.{name}.running_mean" in computed]
+    freeze_batch_norms(network, keep=read)
+    return len(read) < len(norms)
 
 
 def _with_head(task: Task | None, network: nn.Module, size: int) -> Task:

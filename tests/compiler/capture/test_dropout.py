@@ -11,9 +11,11 @@ from pocketune.compiler import compile
 from pocketune.compiler.capture.dropout import SuppliedDropout, supply_masks
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
-from pocketune.methods import FullFineTune, adapt
+from pocketune.methods import FullFineTune, TopBlocks, adapt
 from pocketune.networks.copies import copy_network
 from pocketune.weights import create_network
+
+from ..networks import tiny
 
 
 def network() -> nn.Sequential:
@@ -272,3 +274,23 @@ def test_a_registered_network() -> None:
     net = create_network("mobilenet_v2", classes=5, width=0.35)
     assert supply_masks(net, batch=4, size=64) == (MaskSpec("classifier.0.mask", (4, 1280), 0.8),)
     assert repr(net.classifier[0]) == "SuppliedDropout(keep=0.8, shape=(4, 1280))"
+
+
+class AddsInPlace(nn.Module):
+    """As torchvision's ConvNeXt: the sum is the tensor that the dropout returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.dropout = nn.Conv2d(4, 4, 1), nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.dropout(self.layer(x))
+        result += x
+        return result
+
+
+def test_a_frozen_dropout_whose_result_is_written_to_drops_nothing(tmp_path: Path) -> None:
+    net = tiny(blocks=1)
+    net.blocks = nn.Sequential(AddsInPlace(), AddsInPlace())
+    kit = compile(adapt(net, TopBlocks(blocks=1)), tmp_path / "kit", batch=2, size=16)
+    assert [spec.name for spec in kit.manifest.masks] == ["blocks.1.dropout.mask"]
