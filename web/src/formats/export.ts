@@ -12,7 +12,7 @@ import { shapesFor } from "./manifest";
 import { decodeGraph, encodeNode, encodeTensor, type Graph, type TensorProto } from "./proto";
 import type { Trained } from "./run";
 import { checkedState } from "./tensors";
-import { multiplyWeights } from "./whole_weights";
+import { dequantizeAsProducts } from "./dequantize";
 import {
   bytesField,
   messageField,
@@ -108,7 +108,7 @@ function mergedGraph(parts: ModelFile[], values: State): Graph {
     const { shape, data } = values.get(name)!;
     graph.initializers.push({ name, type: FLOAT32, dims: shape, raw: floatBytes(data), rest: [] });
   }
-  multiplyWeights(graph);
+  dequantizeAsProducts(graph);
   sweep(graph); // embeddings are no output here
   foldLowRank(graph);
   sweep(graph);

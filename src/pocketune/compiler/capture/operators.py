@@ -73,7 +73,7 @@ def _global_average(x: Tensor, output_size: Any) -> Any:
 
 
 def _average_of_row(x: Tensor, output_size: Any) -> Tensor:
-    """That of maps of one row."""
+    """Means of tokens (N, C, T), as of maps of one row; PyTorch's own end in `as_strided`."""
     size = output_size if isinstance(output_size, int) else output_size[0]
     if size == 1:
         return x.mean(-1, keepdim=True)

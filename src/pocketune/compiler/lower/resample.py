@@ -96,10 +96,10 @@ def _adaptive_pool(context: Context, node: fx.Node, x: Value, size: list[int]) -
 @lowers(aten._adaptive_avg_pool2d_backward.default)
 def _adaptive_pool_backward(context: Context, node: fx.Node, g: Value, x: Value) -> Value:
     vertical, horizontal = _adaptive_averages(x.shape, g.shape[2:])
-    return resample(context, _as(context, g, x), vertical.T, horizontal.T, x.shape)
+    return resample(context, _laid_out_as(context, g, x), vertical.T, horizontal.T, x.shape)
 
 
-def _as(context: Context, g: Value, x: Value) -> Value:
+def _laid_out_as(context: Context, g: Value, x: Value) -> Value:
     """The gradient of a mean in the layout of its map: one of class scores has no rows."""
     if g.pixels > 1 or context.in_rows(x):
         return g
@@ -207,7 +207,7 @@ def _average_pool_backward(
     context: Context, node: fx.Node, g: Value, x: Value, *window: Any
 ) -> Value:
     vertical, horizontal = _averages((x.shape[2], x.shape[3]), *window)
-    return resample(context, _as(context, g, x), vertical.T, horizontal.T, x.shape)
+    return resample(context, _laid_out_as(context, g, x), vertical.T, horizontal.T, x.shape)
 
 
 def _averages(

@@ -14,8 +14,8 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray
+from pocketune.device.use.dequantize import dequantize_as_products
 from pocketune.device.use.lora import fold_lora
-from pocketune.device.use.whole_weights import multiply_weights
 
 # Fields of onnx.proto3 (github.com/onnx/onnx): name, number and type, in a list if repeated.
 _SCHEMA: dict[str, tuple[tuple[str, int, Any], ...]] = {
@@ -114,7 +114,7 @@ def merge(
         graph.output.add(name="logits", type=_tensor_type(_FLOAT32, ["N", *shape]))
     else:
         _add_class_map(graph, *resizing)
-    multiply_weights(graph)
+    dequantize_as_products(graph)
     _sweep(graph)  # embeddings are no output here
     fold_lora(graph)
     _sweep(graph)

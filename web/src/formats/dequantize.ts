@@ -1,5 +1,5 @@
 /**
- * Weights in 8 bits as products, in a graph for export; as `pocketune.device.use.whole_weights`. A
+ * Weights in 8 bits as products, in a graph for export; as `pocketune.device.use.dequantize`. A
  * runtime computes products of constants when it opens a file.
  */
 import { ATTRIBUTE, attributes, type Graph, type NodeProto } from "./proto";
@@ -13,7 +13,7 @@ const INTEGER = 2; // the type of an attribute
  * Writes `DequantizeLinear(whole, scale)` of constants as `Cast(whole) * scale`, in place. Those with
  * an offset stay: a layer between them and dequantized maps computes with integers.
  */
-export function multiplyWeights(graph: Graph): void {
+export function dequantizeAsProducts(graph: Graph): void {
   const constants = new Map(graph.initializers.map((tensor) => [tensor.name, tensor]));
   graph.nodes = graph.nodes.flatMap((node) => {
     if (node.operator !== "DequantizeLinear" || node.inputs.length !== 2) return [node];

@@ -11,7 +11,7 @@ _FLOAT32, _INT8 = 1, 3
 _INTEGER = 2  # the type of an attribute
 
 
-def multiply_weights(graph: Any) -> None:
+def dequantize_as_products(graph: Any) -> None:
     """Write `DequantizeLinear(whole, scale)` of constants as `Cast(whole) * scale`, in place.
 
     Those with an offset stay: a layer between them and dequantized maps computes with integers.

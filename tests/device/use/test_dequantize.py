@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from pocketune.device.use.whole_weights import multiply_weights
+from pocketune.device.use.dequantize import dequantize_as_products
 
 RNG = np.random.default_rng(0)
 
@@ -39,7 +39,7 @@ def model(shape: tuple[int, ...], axis: int | None, **others: np.ndarray) -> onn
 def test_the_same_value(shape: tuple[int, ...], axis: int | None) -> None:
     before = model(shape, axis)
     after = onnx.ModelProto.FromString(before.SerializeToString())
-    multiply_weights(after.graph)
+    dequantize_as_products(after.graph)
     onnx.checker.check_model(after, full_check=True)
     assert [node.op_type for node in after.graph.node] == ["Cast", "Mul", "Add"]
     x = {"x": RNG.normal(size=shape).astype(np.float32)}
@@ -52,7 +52,7 @@ def test_what_has_an_offset_stays(kind: type[np.integer]) -> None:
     whole = RNG.integers(0, 127, (4, 3)).astype(kind)
     graph = model((4, 3), 0, whole=whole, offset=np.zeros(4, kind)).graph
     before = graph.SerializeToString()
-    multiply_weights(graph)
+    dequantize_as_products(graph)
     assert graph.SerializeToString() == before
 
 
@@ -60,5 +60,5 @@ def test_dequantized_maps_stay() -> None:
     graph = model((4, 3), 0).graph
     del graph.initializer[0]
     graph.input.append(helper.make_tensor_value_info("whole", TensorProto.INT8, (4, 3)))
-    multiply_weights(graph)
+    dequantize_as_products(graph)
     assert [node.op_type for node in graph.node] == ["DequantizeLinear", "Add"]
