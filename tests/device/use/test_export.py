@@ -192,6 +192,27 @@ def test_a_file_that_computes_something_else_is_not_written(
     assert "logits differ by" in refused(kit.path, tmp_path)
 
 
+def test_the_rounding_of_what_cancels_out_is_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A classifier from a few photos may have weights of 1e5 and biases that take most of it off."""
+    original = onnx_merge.merge
+
+    def rounded(*graphs: bytes, values: dict[str, np.ndarray], **rest: object) -> bytes:
+        weight = values["fc.weight"] * np.float32(1 + 5e-4)
+        return original(*graphs, values={**values, "fc.weight": weight}, **rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(exporter, "merge", rounded)
+    kit = TinyKit().write(tmp_path / "kit")
+    state = {**kit.state(), "fc.weight": 1e5 * np.ones_like(kit.state()["fc.weight"])}
+    images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), dtype=np.uint8)
+    unbiased = OnnxEngine(kit, {**state, "fc.bias": np.zeros(3, np.float32)}).predict(images)
+    cancelling = {**state, "fc.bias": -unbiased.mean(axis=0) / state["scale"]}
+    logits = OnnxEngine(kit, cancelling).predict(images)
+    assert 5e-4 * np.abs(unbiased).max() > 2e-3 * np.abs(logits).max()
+    export(Model(kit, CLASSES, cancelling), tmp_path / "model.onnx")
+
+
 def test_nan_is_not_equal(tmp_path: Path) -> None:
     kit = TinyKit().write(tmp_path / "kit")
     state = {**kit.state(), "scale": np.array(np.nan, np.float32)}

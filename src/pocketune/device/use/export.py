@@ -18,8 +18,9 @@ from pocketune.kit.names import FEATURES, PREDICT, RUN_FILES
 from pocketune.tasks.maps import interpolation
 
 TOLERANCE = 1e-3
-"""Largest difference from `Engine.predict`, relative to the largest logit. Networks that magnify
-rounding differ by up to 3e-4; what a wrong graph computes is further off."""
+"""Largest difference from `Engine.predict`, relative to the largest logit or bias of the classifier.
+Networks that magnify rounding differ by up to 3e-4; what a wrong graph computes is further off. A
+bias is as large as what cancels out in the logits, the rounding of which they keep."""
 
 _CHECKED_IMAGES = 3
 
@@ -128,7 +129,9 @@ def _check(file: Path, model: Model, output: str) -> None:
             f"({runtime.first_line(error)})"
         ) from error
     off = _behind(found, expected) if output == "classes" else np.abs(found - expected).max()
-    difference = float(off / max(1.0, float(np.abs(expected).max())))
+    biases = (model.state[name] for name in model.task.head if model.state[name].ndim == 1)
+    largest = max(float(np.abs(values).max()) for values in (expected, *biases))
+    difference = float(off / max(1.0, largest))
     if not difference <= TOLERANCE:  # also true for nan
         raise PocketuneError(
             f"the kit {model.kit.path} cannot be exported: the exported logits differ by "
