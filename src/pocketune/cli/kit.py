@@ -72,7 +72,8 @@ class BuildOptions:
         metavar="SIZE",
     )
     save_network: Path | None = option(
-        "Also save all weights of the network as .safetensors, for training with --engine torch.",
+        "Also save all weights of the network. Training with --engine torch reads those in "
+        "KIT/network.safetensors.",
         default=None,
         metavar="FILE",
     )

@@ -36,7 +36,7 @@ class MemoryOptions:
         "not decoded in full.",
         default=None,
         metavar="PIXELS",
-        unset="only what takes over 128 MB is left out",
+        unset="33MP; fewer if they are not RGB, more if they are JPEGs",
     )
 
 

@@ -195,7 +195,7 @@ def test_a_file_that_computes_something_else_is_not_written(
 def test_the_rounding_of_what_cancels_out_is_no_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A classifier from a few photos may have weights of 1e5 and biases that take most of it off."""
+    """A classifier from a few photos may have weights of 1e5, and biases that take most off."""
     original = onnx_merge.merge
 
     def rounded(*graphs: bytes, values: dict[str, np.ndarray], **rest: object) -> bytes:

@@ -215,7 +215,7 @@ class TrainSettings:
         "not decoded in full.",
         default=None,
         metavar="PIXELS",
-        unset="only what takes over 128 MB is left out",
+        unset="33MP; fewer if they are not RGB, more if they are JPEGs",
     )
     cache: str = _option(
         "Keep the features of the frozen part, so that later epochs neither decode photos nor "

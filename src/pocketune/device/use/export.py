@@ -18,7 +18,7 @@ from pocketune.kit.names import FEATURES, PREDICT, RUN_FILES
 from pocketune.tasks.maps import interpolation
 
 TOLERANCE = 1e-3
-"""Largest difference from `Engine.predict`, relative to the largest logit or bias of the classifier.
+"""Largest difference from `Engine.predict`, relative to the largest logit or classifier's bias.
 Networks that magnify rounding differ by up to 3e-4; what a wrong graph computes is further off. A
 bias is as large as what cancels out in the logits, the rounding of which they keep."""
 
