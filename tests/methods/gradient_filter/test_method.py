@@ -337,6 +337,14 @@ def test_refuses_to_filter_what_nobody_trains(layers: str) -> None:
         adapt(network(), LastLayer() + GradientFilter(layers=layers))
 
 
+def test_what_is_trained_but_no_convolution_has_a_filter_of_its_own() -> None:
+    vit = create_network("vit_tiny", classes=4)
+    with pytest.raises(PocketuneError, match=r"no convolution is trained: for .* LowRankBackward"):
+        adapt(vit, TopBlocks(2) + GradientFilter(layers="trained"))
+    with pytest.raises(PocketuneError, match=r"network of 1 convolution; give 1, or names"):
+        adapt(vit, GradientFilter(layers=3))
+
+
 def test_two_filters_on_one_layer_conflict() -> None:
     with pytest.raises(MethodConflict, match=r"both replace layer features.17.conv.0.0"):
         adapt(network(), GradientFilter(2) + GradientFilter(4))

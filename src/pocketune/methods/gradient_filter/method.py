@@ -160,10 +160,15 @@ class GradientFilter(Method):
         inside = parameters_under(adapted, _squeeze_excites(network))
         names = tuple(_trained_convolutions(adapted, inside, self.size))
         if not names:
+            remedy = (
+                "add a method, as in TopBlocks() + GradientFilter(layers='trained'), or give a "
+                "number of layers"
+                if plan.trained <= classifier(network)
+                else "for other layers there is LowRankBackward()"
+            )
             raise PocketuneError(
                 "layers='trained' and 'auto' filter what other methods train, and no convolution "
-                "is trained: add a method, as in TopBlocks() + GradientFilter(layers='trained'), "
-                "or give a number of layers"
+                f"is trained: {remedy}"
             )
         if isinstance(self.patch, Mapping):
             return replace(self, layers=tuple(self._patches(names)))
@@ -207,7 +212,7 @@ class GradientFilter(Method):
         if not 1 <= self.layers <= count:
             raise PocketuneError(
                 f"layers={self.layers} does not fit a network of {counted(count, 'convolution')}; "
-                f"give a whole number from 1 to {count}, or names"
+                f"give {'1' if count == 1 else f'a whole number from 1 to {count}'}, or names"
             )
         return tuple(convolutions[-self.layers :])
 
