@@ -46,7 +46,7 @@ SETS: dict[str, tuple[str, int | None]] = {
 
 
 def _scaled(settings: TrainSettings, factor: float, head: float = 1.0) -> TrainSettings:
-    """The default rates times a factor, and that of the head times another."""
+    """The default rates of many photos times a factor, and that of the head times another."""
     main, bias, side, decode, top = (rate * factor for rate in astuple(settings.peak_rates()))
     return replace(
         settings, lr=main, bias_lr=bias, side_lr=side, decode_lr=decode, head_lr=top * head

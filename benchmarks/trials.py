@@ -142,6 +142,7 @@ class Trials:
             images=BATCH,
             steps_per_epoch=per_epoch,
             validation=0,
+            photos=len(self._views.train),
             imbalance=imbalance(self._views.train.groups),
         )
         adjustment = Adjustment.of(

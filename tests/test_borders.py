@@ -18,7 +18,18 @@ SOURCE = Path(pocketune.__file__).parent
 
 # Folders and single modules by floor; each may import from the floors below its own.
 FLOORS = (
-    {"arithmetic", "arrays", "child", "errors", "heap", "lazy", "notebook", "pareto", "signals"},
+    {
+        "arithmetic",
+        "arrays",
+        "child",
+        "errors",
+        "heap",
+        "lazy",
+        "notebook",
+        "pareto",
+        "signals",
+        "threads",
+    },
     {"command", "extensions", "files", "options", "schema", "torch_private"},
     {"job", "tasks", "layers"},
     {"data", "filtering"},
@@ -55,6 +66,7 @@ DEVICE_HALF = {
     "files",
     "schema",
     "signals",
+    "threads",
     "data",
     "tasks",
     "kit",

@@ -117,6 +117,23 @@ def test_only_what_is_missing_is_made(photos: Path, tiny: str, tmp_path: Path) -
     assert [cell.seed for cell in Comparison.read(tmp_path).cells] == [2]
 
 
+@pytest.mark.usefixtures("in_process")
+def test_parts_of_equal_content_are_rows_of_their_own(
+    photos: Path, tiny: str, tmp_path: Path
+) -> None:
+    """A result is found under whatever name it was made."""
+
+    def labels(**names: str) -> list[tuple[str, str]]:
+        kits = [{"kit": tiny, "name": name} for name in names.values()]
+        compared = compare(grid(photos, kits=kits, seeds=1), tmp_path, show=quiet)
+        return [(row.photos, row.model) for row in compared.rows]
+
+    name = photos.name
+    assert labels(one="a", two="b") == [(name, "a"), (name, "b")]
+    assert labels(one="c") == [(name, "c")]
+    assert len(list((tmp_path / "cells").iterdir())) == 1
+
+
 def test_photos_that_have_changed_are_trained_on_again(tmp_path: Path) -> None:
     photos = divided(tmp_path / "photos")
     before = all_series(grid(photos))[0].runs[0].cell.key

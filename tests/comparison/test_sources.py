@@ -22,11 +22,13 @@ def test_a_copy_is_the_same(photos: Path, tmp_path: Path) -> None:
     assert photos_content(str(photos)) == photos_content(str(copy))
 
 
-@pytest.mark.parametrize("change", ["longer", "renamed", "moved", "removed", "added"])
+@pytest.mark.parametrize("change", ["edited", "longer", "renamed", "moved", "removed", "added"])
 def test_a_change_is_seen(change: str, photos: Path) -> None:
     before = photos_content(str(photos))
     first = photos / "a" / "1.png"
-    if change == "longer":
+    if change == "edited":
+        first.write_bytes(b"a/9.png")
+    elif change == "longer":
         first.write_bytes(b"another photo")
     elif change == "removed":
         first.unlink()
@@ -45,7 +47,7 @@ def test_tables_are_read_and_their_photos_counted(photos: Path) -> None:
     assert before == photos_content(str(same))
     same.write_text("file,label\na/1.png,y\ngone.png,y\n")
     assert before != photos_content(str(same))
-    (photos / "a" / "1.png").write_bytes(b"another photo")
+    (photos / "a" / "1.png").write_bytes(b"a/9.png")
     assert photos_content(str(table)) != before
 
 

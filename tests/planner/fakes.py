@@ -69,6 +69,7 @@ class FakeSource:
         return Cost(
             optimizer="adam",
             memory=facts.memory * MB,
+            least_memory=facts.memory * MB,
             step_seconds=facts.step,
             step_flops=round(1e9 * facts.step),
             parameters=1000,

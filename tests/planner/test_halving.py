@@ -32,6 +32,7 @@ def trial(name: str, *, step: float = 0.01, value: float | None = None) -> Trial
     cost = Cost(
         optimizer="adam",
         memory=50 * MB,
+        least_memory=50 * MB,
         step_seconds=step,
         step_flops=round(step * 1e9),
         parameters=1,

@@ -66,6 +66,12 @@ def test_a_folder_of_kits_where_some_are_broken(tmp_path: Path) -> None:
     assert reasons["other.zip"] == "it is for attributes, and the photos are for classification"
 
 
+def test_a_kit_that_is_named_as_a_bundled_one(tmp_path: Path) -> None:
+    TinyKit().write(tmp_path / "last")
+    bundled, own = kit_paths(tmp_path, ["last"])
+    assert (bundled[0], own) == ("last", (str(tmp_path / "last"), tmp_path / "last"))
+
+
 def test_the_folder_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     TinyKit().write(tmp_path / "mine" / "tiny.zip")
     monkeypatch.setenv(KITS, str(tmp_path / "mine"))

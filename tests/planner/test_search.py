@@ -179,12 +179,18 @@ def test_a_run_that_takes_too_long_says_nothing_about_a_candidate(tmp_path: Path
 def test_a_kit_that_cannot_be_built_leaves_the_next(tmp_path: Path) -> None:
     class Broken(FakeSource):
         def kit(self, candidate: Candidate, optimizer: str) -> Path:
+            path = super().kit(candidate, optimizer)
             if candidate.name != "small":
                 raise PocketuneError("it cannot be built")
-            return super().kit(candidate, optimizer)
+            return path
 
-    plan = search(tmp_path, Broken(THREE), time=1.0)
+    assert search(tmp_path / "short", Broken(THREE), time=1.0).choice == "small"
+    source, again = Broken(THREE), Broken(THREE)
+    plan = search(tmp_path, source, time=600.0)
     assert plan.choice == "small"
+    assert search(tmp_path, again, time=600.0).to_dict() == plan.to_dict()
+    assert source.calls.count("kit middle") == 1
+    assert again.calls.count("kit middle") == 0
 
 
 def test_time_for_a_few_candidates_alone(tmp_path: Path) -> None:

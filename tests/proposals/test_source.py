@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -64,6 +65,19 @@ def test_two_files_of_one_network_are_told_apart(photos: Path, tmp_path: Path) -
         "mobilenet_v2 0.2 of one.safetensors, 160 px, last",
         "mobilenet_v2 0.2 of two.safetensors, 160 px, last",
     ]
+
+
+def test_other_weights_in_the_same_file_are_other_candidates(photos: Path, tmp_path: Path) -> None:
+    context = PlanContext(
+        photos, load_splits(photos).train, TrainSettings(), 1, tmp_path, lambda _: None
+    )
+    found = []
+    for _ in range(2):
+        save_network(create_network("mobilenet_v2", width=0.2), tmp_path / "mine.safetensors")
+        found.append(drafts_in(tmp_path, None, ["last"])(context).find()[0][0])
+    one, other = found
+    assert one != other
+    assert one == replace(other, weights_sha256=one.weights_sha256)
 
 
 def test_a_kit_takes_what_its_draft_takes(source: DraftSource) -> None:

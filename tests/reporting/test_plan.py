@@ -41,6 +41,7 @@ def trial(number: int, method: str, *, probed: bool, dropped: str | None) -> Tri
     cost = Cost(
         optimizer="adam",
         memory=(60 + 9 * number) * 1_000_000,
+        least_memory=(60 + 9 * number) * 1_000_000,
         step_seconds=0.02 * (number + 1),
         step_flops=(number + 1) * 200_000_000,
         parameters=1000 * (number + 1),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketune.reporting.words import chance, duration, gain, listing
+from pocketune.reporting.words import duration, gain, interval, listing
 from pocketune.tasks import Score
 
 
@@ -29,5 +29,5 @@ def test_a_start_that_stays_the_best_is_named():
 
 def test_the_interval_of_a_share_is_wilson_s():
     # 95 of 100: the interval of Wilson (1927) is 0.8882 to 0.9785
-    assert chance(0.95, 100) == pytest.approx((0.9785 - 0.8882) / 2, abs=1e-4)
-    assert chance(1.0, 20) > 0.05
+    assert interval(0.95, 100) == pytest.approx((0.8882, 0.9785), abs=1e-4)
+    assert interval(1.0, 20) == pytest.approx((0.8389, 1.0), abs=1e-4)

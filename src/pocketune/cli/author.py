@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,17 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pocketune.methods import Method
-
-
-def wait_asleep() -> None:
-    """Let PyTorch's threads sleep if they wait for each other for long; before it is imported.
-
-    By default they spin. Beside other work on the same cores, that takes several times the
-    processor's time; threads that sleep at once take twice the time on idle cores. GNU's OpenMP,
-    which PyTorch has on Linux, spins so many times first: some microseconds.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def built(network: str, size: object, batch: object, method: object) -> str:

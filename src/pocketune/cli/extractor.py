@@ -16,6 +16,7 @@ from pocketune.cli.options import LABELED, JsonOption, argument, of_method
 from pocketune.errors import author_half
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.options import option
+from pocketune.threads import wait_asleep
 
 if TYPE_CHECKING:
     from pocketune.extractor import Record
@@ -78,6 +79,7 @@ def adapt_extractor(
     from pocketune.device.train.display import console
 
     began = time.monotonic()
+    wait_asleep()
     with author_half("adapting a feature extractor"):
         from pocketune.extractor import adapt_extractor as adapt
     if settings.seconds is not None:  # importing PyTorch counts too

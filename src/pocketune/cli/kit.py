@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pocketune.cli.author import built, parse_method, wait_asleep
+from pocketune.cli.author import built, parse_method
 from pocketune.cli.command import Group, command
 from pocketune.cli.errors import print_error
 from pocketune.cli.options import (
@@ -27,6 +27,7 @@ from pocketune.cli.options import (
 )
 from pocketune.errors import author_half
 from pocketune.options import option
+from pocketune.threads import wait_asleep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,6 +14,7 @@ from pocketune.cli.errors import print_error
 from pocketune.cli.options import LABELED, JsonOption, argument
 from pocketune.device.train.settings import RUN_PANEL, TrainSettings
 from pocketune.options import option
+from pocketune.threads import wait_asleep
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -101,6 +102,8 @@ def plan(
     """
     from pocketune.device.train.folder import first_run, plan_folder
     from pocketune.planning import plan as make_plan
+
+    wait_asleep()
 
     made = make_plan(
         asked.photos,

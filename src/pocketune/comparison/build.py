@@ -8,6 +8,7 @@ from typing import Any
 from pocketune.data import MaskOptions, load_splits
 from pocketune.errors import author_half
 from pocketune.job import do_job
+from pocketune.threads import wait_asleep
 
 
 @dataclass(frozen=True)
@@ -59,4 +60,5 @@ def build(job: BuildJob) -> None:
 
 
 if __name__ == "__main__":
+    wait_asleep()
     do_job(BuildJob, build)

@@ -14,6 +14,8 @@ from pocketune.schema import parse_object, read_object
 from pocketune.tasks import Score, Task
 
 Part = Literal["test", "validation"]
+Place = tuple[str, str, str, int]
+"""Photos, model, method and seed."""
 
 
 def configuration(model: str, method: str) -> str:
@@ -53,6 +55,15 @@ class Cell:
     style: str = ".3f"
     record: RunRecord | None = None
     error: str | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where the cell stands in the tables."""
+        return self.photos, self.model, self.method, self.seed
+
+    def at(self, place: Cell) -> Cell:
+        """The same result, under the names of another cell."""
+        return replace(self, photos=place.photos, model=place.model, method=place.method)
 
     def finished(self, value: float, images: int, task: Task, record: RunRecord) -> Cell:
         """The cell with the result of its run."""

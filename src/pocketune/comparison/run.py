@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketune.comparison.cell import Cell
+from pocketune.comparison.cell import Cell, Place
 from pocketune.comparison.grid import Grid
 from pocketune.comparison.names import check_names
 from pocketune.comparison.result import Comparison
@@ -97,16 +97,16 @@ class _Board:
     """The cells so far, in the order of the grid; shows each new one with the time left.
 
     Attributes:
-        todo: The keys of the cells that are still to be made.
+        todo: The places of the cells that are still to be made.
     """
 
     def __init__(self, out: Path, series: Sequence[Series], show: Show) -> None:
         self._out, self._show = out, show
         cells = [planned.cell for each in series for planned in each.runs]
-        self._order = [cell.key for cell in cells]
-        self.todo = {cell.key for cell in cells if not Cell.find(cell_file(out, cell))}
+        self._order = [cell.place for cell in cells]
+        self.todo = {cell.place for cell in cells if not Cell.find(cell_file(out, cell))}
         self._total, self._started = len(self.todo), time.monotonic()
-        self._cells: dict[str, Cell] = {}
+        self._cells: dict[Place, Cell] = {}
         self._trials, self._expected = 0, _trials_of(series, self.todo)
         rates = ", with rates to choose" if self._expected else ""
         left = f"{self._total} to make" if self._total else "none left to make"
@@ -115,18 +115,18 @@ class _Board:
     @property
     def comparison(self) -> Comparison:
         """The cells that are there."""
-        return Comparison(tuple(self._cells[key] for key in self._order if key in self._cells))
+        return Comparison(tuple(self._cells[at] for at in self._order if at in self._cells))
 
     def add(self, cell: Cell) -> None:
         """Add a cell, and show it if it is new; one that tries a rate is only shown."""
         memory = f", {format_size(cell.record.peak_memory)}" if cell.record else ""
-        if cell.key not in self._order:
+        if cell.place not in self._order:
             self._trials += 1
             self._show(f"rates  {cell}{memory}; {self._time_left()} left")
             return
-        self._cells[cell.key] = cell
-        if cell.key in self.todo:
-            self.todo.remove(cell.key)
+        self._cells[cell.place] = cell
+        if cell.place in self.todo:
+            self.todo.remove(cell.place)
             done = self._total - len(self.todo)
             self._show(f"{done}/{self._total}  {cell}{memory}; {self._time_left()} left")
             self.write()
@@ -144,8 +144,8 @@ class _Board:
         self.comparison.write(self._out)
 
 
-def _trials_of(series: Iterable[Series], todo: Collection[str]) -> int:
+def _trials_of(series: Iterable[Series], todo: Collection[Place]) -> int:
     """About as many runs as choose the rates of series with a run to make."""
-    choosing = [each for each in series if any(run.cell.key in todo for run in each.runs)]
+    choosing = [each for each in series if any(run.cell.place in todo for run in each.runs)]
     groups = [rates for each in choosing for rates in (each.rates, each.head_rates)]
     return sum(min(len(rates), _USUAL_TRIALS) for rates in groups)

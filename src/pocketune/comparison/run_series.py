@@ -39,7 +39,7 @@ def run_series(series: Series, out: Path, *, keep_runs: bool) -> Iterator[Cell]:
     if not all(found) and series.chooses_rates:
         yield from runner.choose_rates()
     for planned, cell in zip(series.runs, found, strict=True):
-        yield cell or runner.make(planned)
+        yield cell.at(planned.cell) if cell else runner.make(planned)
     runner.close()
 
 

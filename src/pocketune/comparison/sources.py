@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from pocketune.data.finding import listed_files
 from pocketune.data.sources import is_archive
@@ -26,10 +28,14 @@ def content(path: str | None) -> str | None:
     return _digest(Path(path))
 
 
-def photos_content(path: str) -> str:
-    """Hash of a .zip; for a folder, of the names and sizes of its files.
+END = 4096
+"""Bytes at the end of a photo that are hashed: another picture of the same size ends otherwise."""
 
-    For a table or annotations, it is of these, and of the names and sizes of their photos.
+
+def photos_content(path: str) -> str:
+    """Hash of a .zip; for a folder, of the names, sizes and ends of its files.
+
+    For a table or annotations, it is of these, and of the names, sizes and ends of their photos.
 
     Raises:
         PocketuneError: It cannot be read.
@@ -40,15 +46,28 @@ def photos_content(path: str) -> str:
             return _digest(Path(path))
         if Path(path).is_file():
             digest.update(Path(path).read_bytes())
-            for name, size in listed_files(path):
-                digest.update(f"{name}\0{size}\0".encode("utf-8", "surrogatepass"))
+            for name, source in listed_files(path):
+                digest.update(_encoded(name))
+                with suppress(OSError), source.open(name) as content:  # a missing one is skipped
+                    digest.update(_size_and_end(content))
         for folder, folders, files in os.walk(path):
             folders.sort()
             for name in sorted(files):
                 file = Path(folder, name)
-                line = f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0"
-                digest.update(line.encode("utf-8", "surrogatepass"))
+                digest.update(_encoded(file.relative_to(path).as_posix()))
+                with suppress(OSError), regular(file).open("rb") as content:
+                    digest.update(_size_and_end(content))
     return digest.hexdigest()
+
+
+def _encoded(name: str) -> bytes:
+    return f"{name}\0".encode("utf-8", "surrogatepass")
+
+
+def _size_and_end(file: IO[bytes]) -> bytes:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - END))
+    return f"{size}\0".encode() + file.read()
 
 
 def _digest(path: Path) -> str:

@@ -130,10 +130,8 @@ def task_of(path: str | os.PathLike[str]) -> type[Task]:
     return find(Path(path), tuple(TASKS.values()), "hold out").task
 
 
-def listed_files(path: str | Path) -> Iterator[tuple[str, int]]:
-    """The photos and masks that a table or annotations list, and their sizes in bytes.
-
-    Of a file that is missing, the size is -1.
+def listed_files(path: str | Path) -> Iterator[tuple[str, Source]]:
+    """The photos and masks that a table or annotations list, and where they are to be read.
 
     Raises:
         PocketuneError: The path or its content cannot be used; the message says why.
@@ -143,11 +141,7 @@ def listed_files(path: str | Path) -> Iterator[tuple[str, int]]:
         found = find(Path(path), tuple(TASKS.values()), test)
         for example in found.examples:
             masks = [example.label.name] if isinstance(example.label, Mask) else []
-            for name in (example.name, *masks):
-                size = -1
-                with suppress(OSError):
-                    size = found.source.stamp(name)[0]
-                yield name, size
+            yield from ((name, found.source) for name in (example.name, *masks))
 
 
 def labeled_files(path: str | Path) -> tuple[Source, list[str], frozenset[str]]:

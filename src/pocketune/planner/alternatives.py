@@ -77,7 +77,7 @@ def needed(trial: Trial) -> int:
 
 def smallest_budget(plan: Plan) -> int | None:
     """The smallest budget, in whole megabytes, that some candidate fits; None without any cost."""
-    known = [trial.cost.memory for trial in plan.trials if trial.cost]
+    known = [trial.cost.least_memory for trial in plan.trials if trial.cost]
     return -(-min(known) // MEGABYTE) * MEGABYTE if known else None
 
 

@@ -19,6 +19,7 @@ class Candidate:
         kit: Path of the kit; None if it has to be built.
         network: Configuration of the network.
         weights: File of pretrained weights; None for a kit.
+        weights_sha256: Of that file.
         method: The method and its options.
         size: Height and width of the images, in pixels.
         batch: Images that the graphs process at once.
@@ -36,6 +37,7 @@ class Candidate:
     batch: Positive
     accumulate: Positive
     frozen_bits: Positive
+    weights_sha256: str | None = None
 
     @property
     def step_images(self) -> int:
@@ -50,6 +52,7 @@ class Cost:
     Attributes:
         optimizer: The optimizer of this prediction.
         memory: Peak resident bytes of the training process.
+        least_memory: The same with the optimizer that takes least.
         step_seconds: Seconds of a step on this machine, without decoding photos.
         step_flops: Floating point operations of a step.
         parameters: Number of trained values.
@@ -58,6 +61,7 @@ class Cost:
 
     optimizer: str
     memory: Positive
+    least_memory: Positive
     step_seconds: float
     step_flops: int
     parameters: int

@@ -86,16 +86,19 @@ class Evidence:
         return found
 
     def kit(self, trial: Trial) -> Path | None:
-        """The kit of a trial; building it counts as planning."""
+        """The kit of a trial; building it counts as planning. None drops the trial."""
         name = trial.name
         if name not in self._kits:
+            earlier = self.journal.earlier(trial)
+            unbuilt = earlier is None or earlier.built_seconds is None
+            if unbuilt and self.failed_earlier(trial):
+                return None
             began = self.clock()
             try:
                 self._kits[name] = self.source.kit(trial.candidate, trial.optimizer)
             except PocketuneError as error:
                 self.fail(trial, error, self.clock() - began)
                 return None
-            earlier = self.journal.earlier(trial)
             seconds = earlier.built_seconds if earlier else None
             built = self.clock() - began if seconds is None else seconds
             self.journal.put(replace(self.current(trial), built_seconds=built))

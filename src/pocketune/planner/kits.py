@@ -126,6 +126,8 @@ class KitSource:
 def kit_paths(folder: Path | None, bundled: Sequence[str] = ()) -> list[tuple[str, Path]]:
     """Name and path of bundled kits and of those in a folder, in order.
 
+    A kit in the folder that is named as a bundled one has its path as its name.
+
     Args:
         folder: A folder of kits; None for that in the environment variable `POCKETUNE_KITS`, if
             there is one.
@@ -141,7 +143,12 @@ def kit_paths(folder: Path | None, bundled: Sequence[str] = ()) -> list[tuple[st
         return found
     with reading(f"the folder of kits {folder}", remedy="give a folder that holds kits"):
         paths = sorted(folder.iterdir())
-    return found + [(path.name, path) for path in paths if _may_be_kit(path)]
+    taken = {name for name, _ in found}
+    return found + [
+        (str(path) if path.name in taken else path.name, path)
+        for path in paths
+        if _may_be_kit(path)
+    ]
 
 
 def _may_be_kit(path: Path) -> bool:

@@ -48,27 +48,30 @@ def predict_cost(
         accumulate: Batches in a step.
         decoding: What decoding the photos takes, if it is known.
     """
-    budget, optimizers = settings.budget_bytes, [settings.optimizer]
-    if budget is not None and settings.optimizer == "adam":
-        optimizers.append(SMALLER)
-    for optimizer in optimizers:
-        slots = state_slots(optimizer, settings.sgd_momentum)
-        memory = estimate_memory(
+
+    def memory_with(optimizer: str) -> int:
+        return estimate_memory(
             manifest,
             process=process,
             classes=classes,
-            slots=slots,
+            slots=state_slots(optimizer, settings.sgd_momentum),
             accumulate=accumulate,
             refits=settings.head_start != "random",
             decoding=decoding,
-        )
-        if budget is None or memory.total <= budget:
-            break
+        ).total
+
+    budget, optimizer = settings.budget_bytes, settings.optimizer
+    memory = memory_with(optimizer)
+    least = memory_with(SMALLER) if optimizer == "adam" else memory
+    if budget is not None and memory > budget and optimizer == "adam":
+        optimizer, memory = SMALLER, least
+    slots = state_slots(optimizer, settings.sgd_momentum)
     step = estimate_step(manifest, _speed(), classes=classes, slots=slots, accumulate=accumulate)
     shapes = manifest.shapes(classes)
     return Cost(
         optimizer=optimizer,
-        memory=memory.total,
+        memory=memory,
+        least_memory=least,
         step_seconds=step,
         step_flops=step_flops(manifest) * accumulate,
         parameters=sum(math.prod(shapes[spec.name]) for spec in manifest.parameters),

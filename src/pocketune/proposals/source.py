@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 
+import pocketune
 from pocketune.authoring import build_kit
 from pocketune.device.head.pixels import score_pixels
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
+from pocketune.files import reading, sha256
 from pocketune.forecast import draft
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import Manifest
@@ -77,6 +79,7 @@ class DraftSource:
         self._sizes = DENSE_SIZES if self._dense else SIZES
         fitting = (self._fitting(one) for one in pretrained)
         self._pretrained = [each for several in fitting for each in several]
+        self._contents = {path: _content(path) for path in {one.path for one in self._pretrained}}
         usual = DENSE_METHODS if self._dense else [{"name": name} for name in METHODS]
         chosen = usual if methods is None else [{"name": name} for name in methods]
         self._methods = [_method(each) for each in chosen]
@@ -130,6 +133,7 @@ class DraftSource:
             batch=BATCH,
             accumulate=self._context.settings.accumulate,
             frozen_bits=one.frozen_bits or method.frozen_bits or 32,
+            weights_sha256=self._contents[one.path],
         )
 
     def cost(self, candidate: Candidate) -> Cost:
@@ -186,8 +190,9 @@ class DraftSource:
             PocketuneError: It cannot be built, or it takes more than was predicted and than fits.
         """
         context, config = self._context, NetworkConfig.from_dict(candidate.network)
-        digest = hashlib.sha256(repr(candidate).encode()).hexdigest()[:12]
-        path = context.folder / "kits" / f"{config.name}-{digest}.zip"
+        made_of = hashlib.sha256(repr((candidate, pocketune.__version__)).encode())
+        context.photos.add_to(made_of)
+        path = context.folder / "kits" / f"{config.name}-{made_of.hexdigest()[:12]}.zip"
         if not path.exists():
             build_kit(
                 path,
@@ -209,6 +214,11 @@ class DraftSource:
                 "predicted"
             )
         return path
+
+
+def _content(path: Path) -> str:
+    with reading(path), path.open("rb") as file:
+        return sha256(file)
 
 
 def _method(values: dict[str, Any]) -> Method:

@@ -28,10 +28,10 @@ from pocketune.reporting.page import Page, Section, Tile
 from pocketune.reporting.progress import busy, staged
 from pocketune.reporting.words import (
     below_budget,
-    chance,
     command,
     duration,
     gain,
+    interval,
     listing,
     setting,
 )
@@ -124,8 +124,8 @@ def _quality(record: RunRecord) -> str:
     value = f"{best.name} is {best.value:{best.style}}"
     text = f"On {held:,} photos that it was not trained on, its {value}"
     if task_named(record.task).metric_is_share:
-        points = 100 * chance(best.value, held)
-        text += f" (95 % interval: ±{points:.1f} points)"
+        low, high = interval(best.value, held)
+        text += f" (95 % interval: {100 * low:.1f} to {100 * high:.1f} %)"
     text += ". They also chose the best step, which flatters it." if record.steps else "."
     if record.steps:
         text += f" {gain(record.start, best)}" if record.start else " The start was not measured."

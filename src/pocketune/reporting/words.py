@@ -15,6 +15,7 @@ from pocketune.files import shown
 from pocketune.kit.bundled import list_kits
 from pocketune.kit.kit import Kit
 from pocketune.options import flag
+from pocketune.tasks import task_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,11 +73,18 @@ def gain(start: Score, best: Score) -> str:
     return f"{before}, so training changed it by {change:+.3g}."
 
 
-def chance(share: float, photos: int) -> float:
-    """Half the width of the 95 % interval of a share of independent photos (Wilson, 1927)."""
+def interval(share: float, photos: int) -> tuple[float, float]:
+    """The 95 % interval of a share of independent photos (Wilson, 1927).
+
+    >>> low, high = interval(1.0, 15)
+    >>> f"{low:.3f} to {high:.3f}"
+    '0.796 to 1.000'
+    """
     z = 1.96
-    spread = share * (1 - share) / photos + z * z / (4 * photos * photos)
-    return z / (1 + z * z / photos) * math.sqrt(spread)
+    center = share + z * z / (2 * photos)
+    spread = z * math.sqrt(share * (1 - share) / photos + z * z / (4 * photos * photos))
+    whole = 1 + z * z / photos
+    return (center - spread) / whole, (center + spread) / whole
 
 
 def command(record: RunRecord) -> str:
@@ -97,6 +105,7 @@ def _needed(record: RunRecord) -> dict[str, Any]:
             images=record.batch,
             steps_per_epoch=per_epoch,
             validation=record.photos.validation,
+            photos=None if task_named(record.task).dense else record.photos.training,
             imbalance=record.photos.imbalance,
         )
 
@@ -124,7 +133,7 @@ def setting(value: Any) -> str:
 def _value(name: str, value: Any) -> str:
     if name == "budget" and value % 1_000_000 == 0:
         return f"{value // 1_000_000}MB"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value)
 
 
 def below_budget(peak: int, budget: int | None) -> str:

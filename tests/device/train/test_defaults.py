@@ -1,5 +1,6 @@
 """The defaults of a run: how they follow the batch and the number of photos."""
 
+import math
 import re
 from dataclasses import astuple
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from pocketune.device.train.defaults import (
     ENOUGH_TO_STOP,
     EPOCHS,
+    FEW_PHOTOS,
     FEW_STEPS,
     MEASURED_IMAGES,
     OPTIMIZERS,
@@ -55,6 +57,14 @@ def test_larger_steps_have_larger_rates(images: int) -> None:
         factor = (images / MEASURED_IMAGES) ** power
         expected = [rate * factor for rate in astuple(RATES[optimizer])]
         assert astuple(default_rates(optimizer, images)) == pytest.approx(expected)
+
+
+@given(photos=st.integers(1, 10_000))
+def test_few_photos_are_learned_at_lower_rates(photos: int) -> None:
+    for optimizer in OPTIMIZERS:
+        factor = math.sqrt(min(1, photos / FEW_PHOTOS))
+        expected = [rate * factor for rate in astuple(RATES[optimizer])]
+        assert astuple(default_rates(optimizer, MEASURED_IMAGES, photos)) == pytest.approx(expected)
 
 
 @given(steps=st.integers(1, 100_000))

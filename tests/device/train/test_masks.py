@@ -9,6 +9,7 @@ import pytest
 from pocketune.device import Interrupted, evaluate
 from pocketune.device.memory.budget import BudgetExceeded
 from pocketune.device.train import RunRecord, resume, start, train
+from pocketune.device.train.defaults import default_rates
 from pocketune.device.train.progress import PhotosReport, Silent
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
@@ -42,6 +43,12 @@ def run(place, out, **options):
     plain = {"lr": 0.1, "class_weights": "none", "engine": PixelEngine, "progress": Silent()}
     options = {"epochs": 4, **plain, **options}
     return train(place / "kit", place / "photos", out, **options)
+
+
+def test_few_masks_are_learned_at_the_rates_of_many(place, tmp_path):
+    """Each of them has many labels."""
+    record = RunRecord.read(run(place, tmp_path / "run", epochs=1, lr=None).run)
+    assert record.settings["lr"] == default_rates("adam", record.batch).main
 
 
 def test_it_learns(place, tmp_path):

@@ -115,6 +115,11 @@ def test_rates_that_are_given_do_not_depend_on_the_batch() -> None:
     assert larger.lr == pytest.approx(2 * rates_of("adam")[0])
 
 
+def test_a_rate_that_is_given_does_not_depend_on_the_number_of_photos() -> None:
+    few = TrainSettings(lr=0.02).resolved(images=8, steps_per_epoch=1, validation=0, photos=8)
+    assert rates_in(few) == (0.02,) * 5
+
+
 @pytest.mark.parametrize(
     ("options", "patience"),
     [({}, 5), ({"epochs": 10}, 0), ({"steps": 70}, 0), ({"patience": 3}, 3), ({"patience": 0}, 0)],

@@ -174,7 +174,7 @@ def test_rates_length_and_patience_that_are_left_out(run: Run, tmp_path: Path) -
         run(lr=None, epochs=None, optimizer="sgd", engine=failing("gradients", 1, interrupt))
     settings = Checkpoint.load(tmp_path / "run" / LAST).settings
     assert settings == TrainSettings(optimizer="sgd", head_start="random", cache="off").resolved(
-        images=BATCH, steps_per_epoch=PER_EPOCH, validation=6
+        images=BATCH, steps_per_epoch=PER_EPOCH, validation=6, photos=24
     )
 
 

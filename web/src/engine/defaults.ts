@@ -8,6 +8,7 @@ import type {
 } from "../contract";
 
 const MEASURED_IMAGES = 8;
+const FEW_PHOTOS = 200;
 const STEPS = 1000;
 const SMALL_SET_EPOCHS = 25;
 const FEW_STEPS = 250;
@@ -38,6 +39,7 @@ const KINDS = {
 
 /** What a run's defaults depend on. */
 export interface PhotoCounts {
+  training: number;
   stepsPerEpoch: number;
   validation: number;
   /** Training photos of the largest class for each of the smallest. */
@@ -59,7 +61,7 @@ export function resolve(
   return {
     epochs,
     optimizer: settings.optimizer,
-    ...defaultRates(settings, manifest.batch),
+    ...defaultRates(settings, manifest.batch, photos.training),
     momentum: settings.optimizer === "sgd" ? 0.9 : null,
     weight_decay: 0,
     warmup: 0,
@@ -85,12 +87,16 @@ export function defaultPatience(epochs: number, validation: number): number {
   return validation >= ENOUGH_TO_STOP ? Math.ceil(epochs / 2) : 0;
 }
 
-/** A step of more images may be larger: in proportion for sgd, by the square root for Adam. */
-function defaultRates(settings: Settings, images: number): Rates {
+/**
+ * A step of more images may be larger: in proportion for sgd, by the square root for Adam; one on
+ * few photos is smaller, by the square root of their number.
+ */
+function defaultRates(settings: Settings, images: number, photos: number): Rates {
   const factor = images / MEASURED_IMAGES;
+  const few = Math.sqrt(Math.min(1, photos / FEW_PHOTOS));
   const { lr, optimizer, headLr } = settings;
   const [plain, scale] = optimizer === "sgd" ? [SGD, factor] : [ADAM, Math.sqrt(factor)];
-  const rate = (key: keyof Rates) => lr ?? plain[key] * scale;
+  const rate = (key: keyof Rates) => lr ?? plain[key] * scale * few;
   return {
     lr: rate("lr"),
     bias_lr: rate("bias_lr"),

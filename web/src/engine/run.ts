@@ -69,7 +69,12 @@ export class Run {
     this.imbalance = Math.max(...counts) / Math.min(...counts);
     const { manifest } = kit;
     const stepsPerEpoch = Math.max(1, Math.floor(labels.length / manifest.batch));
-    const given = { stepsPerEpoch, validation: this.validate.length, imbalance: this.imbalance };
+    const given = {
+      training: this.train.length,
+      validation: this.validate.length,
+      stepsPerEpoch,
+      imbalance: this.imbalance,
+    };
     this.settings = resume?.settings ?? resolve(options.settings, manifest, given);
     this.offsets = this.steps ? adjustment(counts, this.settings.balance) : null;
   }

@@ -141,6 +141,14 @@ describe("defaults", () => {
     expect(resolved({ features: null }, { ...settings, epochs: 8 }).cache).toBe("off");
   });
 
+  test("few photos are learned at lower rates", () => {
+    const settings = { optimizer: "adam", seed: 0, threads: 1 } as const;
+    const [many, few] = [200, 50].map((training) => resolved({}, settings, 10, training));
+    expect(many).toEqual(resolved({}, settings));
+    expect(few).toMatchObject({ lr: many!.lr / 2, head_lr: many!.head_lr / 2 });
+    expect(resolved({}, { ...settings, lr: 0.01 }, 10, 50).lr).toBe(0.01);
+  });
+
   test("without validation photos, the classifier of the photos is the result", () => {
     const settings = { optimizer: "adam", seed: 0, threads: 1 } as const;
     expect(resolved({}, settings, 0).epochs).toBe(0);
@@ -152,8 +160,10 @@ function resolved(
   manifest: Partial<Manifest>,
   settings: Parameters<typeof resolve>[0],
   validation = 10,
+  training = 800,
 ) {
   const task = { name: "classification", classes: [], head: ["w", "b"] };
   const whole = { batch: 8, features: [4], embeddings: 4, task, ...manifest } as Manifest;
-  return resolve(settings, whole, { stepsPerEpoch: 100, validation, imbalance: 1 });
+  const photos = { training, stepsPerEpoch: 100, validation, imbalance: 1 };
+  return resolve(settings, whole, photos);
 }

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 MEASURED_IMAGES = 8
 """Images in each step of the experiments."""
 
+FEW_PHOTOS = 200
+"""Training photos below which rates are lower: a few photos are learned in smaller steps."""
+
 STEPS = 1000
 """Steps after which training on some hundreds of photos gains nothing more."""
 
@@ -88,17 +91,23 @@ RATES = {"adam": _ADAM, "adam8": _ADAM, "adamw": _ADAM, "sgd": _SGD}
 OPTIMIZERS = tuple(RATES)
 
 
-def default_rates(optimizer: str, images: int) -> Rates:
+def default_rates(optimizer: str, images: int, photos: int | None = None) -> Rates:
     """Rates for steps of `images` images.
 
     A step of more images has less noise and there are fewer of them, so that each may be larger:
     in proportion for sgd (Goyal et al., 2017), by the square root for Adam (Malladi et al., 2022).
+    Those for few training photos are smaller, by the square root of their number; None stands for
+    many.
 
     >>> default_rates("sgd", 16).main == 2 * default_rates("sgd", 8).main
+    True
+    >>> default_rates("adam", 8, photos=50).main == default_rates("adam", 8).main / 2
     True
     """
     factor = images / MEASURED_IMAGES
     factor = factor if optimizer == "sgd" else math.sqrt(factor)
+    if photos is not None and photos < FEW_PHOTOS:
+        factor *= math.sqrt(photos / FEW_PHOTOS)
     return Rates(*(rate * factor for rate in astuple(RATES[optimizer])))
 
 

@@ -273,6 +273,7 @@ def _resolved(settings: TrainSettings, found: Photos, kit: Kit) -> TrainSettings
         images=found.training.batch,
         steps_per_epoch=len(found.training),
         validation=len(found.splits.val),
+        photos=None if kit.manifest.task.dense else len(found.splits.train),
         imbalance=found.imbalance if is_linear(kit.manifest) else 1.0,
     )
 

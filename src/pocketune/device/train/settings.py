@@ -247,9 +247,9 @@ class TrainSettings:
         if self.max_pixels is not None:
             parse_pixels(self.max_pixels)
 
-    def peak_rates(self, images: int = MEASURED_IMAGES) -> Rates:
-        """The peak learning rates for steps of `images` images."""
-        default = default_rates(self.optimizer, images)
+    def peak_rates(self, images: int = MEASURED_IMAGES, photos: int | None = None) -> Rates:
+        """The peak learning rates for steps of `images` images; see `default_rates`."""
+        default = default_rates(self.optimizer, images, photos)
         if self.lr is not None:
             default = Rates.equal(self.lr)
         return Rates(
@@ -297,7 +297,13 @@ class TrainSettings:
         return default_balance(imbalance) if self.balance is None else self.balance
 
     def resolved(
-        self, *, images: int, steps_per_epoch: int, validation: int, imbalance: float = 1.0
+        self,
+        *,
+        images: int,
+        steps_per_epoch: int,
+        validation: int,
+        photos: int | None = None,
+        imbalance: float = 1.0,
     ) -> TrainSettings:
         """The same settings with all defaults filled in, as a checkpoint stores them.
 
@@ -305,12 +311,13 @@ class TrainSettings:
             images: Images in a step, accumulated batches included.
             steps_per_epoch: Steps in an epoch of the training photos.
             validation: Number of validation photos.
+            photos: Number of training photos; None for masks, each of which has many labels.
             imbalance: Training photos of the largest class for each of the smallest.
         """
         given = self.length_is_given
         epochs = self.epochs if given else default_epochs(steps_per_epoch)
         early = 0 if given or epochs is None else default_patience(epochs, validation)
-        rates = self.peak_rates(images)
+        rates = self.peak_rates(images, photos)
         return replace(
             self,
             epochs=epochs,
