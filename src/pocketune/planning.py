@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -185,5 +186,6 @@ def cached_weights() -> Path | None:
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "torch"
     folder = Path(os.environ.get("TORCH_HOME", cache)) / "hub" / "checkpoints"
-    there = find_spec("torch") is not None and folder.is_dir() and any(folder.glob("*.pth"))
+    files = chain(folder.glob("*.pth"), folder.glob("hf-hub/*/*/*.safetensors"))
+    there = find_spec("torch") is not None and folder.is_dir() and any(files)
     return folder if there else None

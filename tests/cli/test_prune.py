@@ -84,3 +84,10 @@ def test_refusals(run, options, said):
     assert result.exit_code == 1
     assert said in result.stderr
     assert not Path("small.safetensors").exists()
+
+
+def test_a_file_that_cannot_be_saved_is_refused_before_the_work(run, monkeypatch):
+    monkeypatch.setattr("pocketune.pruning.plan_pruning", None)
+    result = run("prune", *NARROW, "--importance", "weight", "--out", "small.bin")
+    assert result.exit_code == 1
+    assert "small.bin must end in .safetensors" in result.stderr

@@ -88,6 +88,11 @@ def test_the_command_names_a_file_that_is_missing(photos, tmp_path):
         ),
         (["--width", "1.0"], "small.safetensors already holds a network and its weights"),
         (["--padding", "symmetric"], "--padding cannot be used here"),
+        (["--temperature", "3"], "--distillation and --temperature need --teacher; add it"),
+        (
+            ["--follow", "blocks", "--label-smoothing", "0.1"],
+            "--label-smoothing has no effect with --follow blocks; leave it out",
+        ),
         (["--teacher", "TEACHER"], "the teacher has 5 classes and the network 2"),
     ],
 )

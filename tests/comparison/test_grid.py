@@ -29,8 +29,23 @@ width = 0.35
 [[methods]]
 method = "blocks+signed"
 options = {blocks = 2}
-settings = {lr = 1e-4}
+settings = {warmup = 5}
 """
+
+
+def test_names_of_masks_are_found_beside_the_file(tmp_path: Path) -> None:
+    for name in ("all.txt", "some.txt"):
+        (tmp_path / name).write_text("road")
+    (tmp_path / "compare.toml").write_text(
+        """
+        photos = [{photos = "masks", settings = {class_names = "some.txt"}}]
+        kits = ["blocks_masks"]
+        settings = {class_names = "all.txt"}
+        """
+    )
+    grid = Grid.read(tmp_path / "compare.toml")
+    assert grid.settings == {"class_names": str(tmp_path / "all.txt")}
+    assert grid.photos[0].settings == {"class_names": str(tmp_path / "some.txt")}
 
 
 def test_a_toml_file_is_a_grid(tmp_path: Path) -> None:
@@ -74,6 +89,10 @@ def test_names_in_the_tables() -> None:
         ({"settings": {"seed": 3}}, "seed is chosen by the comparison"),
         ({"kits": [{"kit": "last", "settings": {"lr": 0}}]}, "lr must be above 0"),
         ({"rates": [0.0]}, "rates must be above 0"),
+        (
+            {"rates": [0.1], "settings": {"lr": 0.2}},
+            "lr is given, and rates to choose it from: leave one out",
+        ),
         ({"seeds": ["one"]}, r"'seeds\[0\]' must be a whole number"),
         ({"colour": 1}, "unknown field 'colour'"),
         ({"kits": [3]}, r"'kits\[0\]' must be a JSON object"),

@@ -141,7 +141,8 @@ def measured(record: Record) -> dict[str, Any]:
 def test_a_search_that_is_killed_in_each_phase_ends_as_if_it_had_not_been(
     whole: Record, search: Search
 ) -> None:
-    for phase, number in (("adapting", 2), ("measuring", 9), ("forecasting", 7)):
+    phases = (("adapting", 2), ("measuring", 9), ("forecasting", 7), ("searching", 3))
+    for phase, number in phases:
         with pytest.raises(KeyboardInterrupt):
             search("killed", Kill(phase, number), budget=BUDGET)
     assert measured(search("killed", budget=BUDGET)) == measured(whole)
@@ -317,6 +318,18 @@ def test_another_supernet_or_other_photos_need_a_folder_of_their_own(
         search(supernet=tmp_path / "wider.safetensors")
     with pytest.raises(PocketuneError, match="made with epochs 1; name another folder"):
         search(epochs=2)
+
+
+def test_places_that_cannot_be_written_are_refused_before_the_search(
+    search: Search, inputs: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "kit").mkdir()
+    (tmp_path / "kit" / "notes.txt").write_text("mine")
+    with pytest.raises(PocketuneError, match="kit exists and is not a kit: choose another name"):
+        search("kit")
+    with pytest.raises(PocketuneError, match="is not empty: choose a new folder for the run"):
+        search("other", run=tmp_path / "kit")
+    assert [path.name for path in tmp_path.iterdir()] == ["kit"]
 
 
 def test_a_size_that_the_supernet_does_not_have(search: Search) -> None:

@@ -63,6 +63,13 @@ def test_frozen_linear_layers_are_replaced_if_asked_for() -> None:
     assert replaced(adapt(transformer(), method)) > EVERY
 
 
+def test_linear_layers_below_the_first_trained_block_are_left_alone() -> None:
+    """No gradient passes them, and their weights may be stored in 8 bits."""
+    method = TopBlocks(1)
+    frozen = adapt(transformer(), method + LowRankBackward(4, 2, frozen=True))
+    assert replaced(frozen) == replaced(adapt(transformer(), method + METHOD)) < EVERY
+
+
 def test_pointwise_convolutions_are_replaced_but_for_those_of_another_method() -> None:
     network = tiny()
     trained = TopBlocks(1)

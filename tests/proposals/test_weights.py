@@ -9,8 +9,9 @@ import torch
 from safetensors.torch import save_file
 
 from pocketune.errors import PocketuneError
-from pocketune.proposals.weights import find_weights, match_weights
+from pocketune.proposals.weights import find_weights, match_weights, title_of
 from pocketune.weights import create_network, save_network
+from pocketune.weights.hub import WEIGHTS
 
 
 def test_a_saved_network_says_what_it_is(tmp_path: Path) -> None:
@@ -29,6 +30,16 @@ def test_a_plain_state_dict_is_known_by_its_shapes(tmp_path: Path) -> None:
         ("proxylessnas_mobile", 0.3),
         ("resnet18", 0.25),
     ]
+    assert strange == []
+
+
+def test_downloads_from_the_hub_are_known_by_their_repositories(tmp_path: Path) -> None:
+    for repository in ("lite0.one", "lite0.two"):
+        folder = tmp_path / "hf-hub" / "timm" / repository
+        folder.mkdir(parents=True)
+        save_file(create_network("mobilenet_v2", width=0.35).state_dict(), folder / WEIGHTS)
+    found, strange = find_weights(tmp_path)
+    assert [title_of(one.path) for one in found] == ["lite0.one", "lite0.two"]
     assert strange == []
 
 

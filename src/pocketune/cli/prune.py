@@ -95,6 +95,7 @@ def prune(
         from pocketune.surgery import prune as prune_network
         from pocketune.weights import sample_batches, save_network
         from pocketune.weights.measured import create_measured
+        from pocketune.weights.saved import check_saveable
     from pocketune.reporting.progress import busy
 
     method = None
@@ -103,6 +104,7 @@ def prune(
     created = create_measured(
         named.network, **asdict(network), **asdict(shape), size=size, photos=dataset
     )
+    check_saveable(created, options.out)
     with busy("finding channels to remove"):
         plan = plan_pruning(created, options.target, size=size, method=method)
         batches = None if dataset is None else sample_batches(created, dataset, size=size)

@@ -18,7 +18,7 @@ from pocketune.cli.options import (
 )
 from pocketune.device.train.display import console
 from pocketune.errors import PocketuneError, author_half
-from pocketune.options import option
+from pocketune.options import flag, option
 from pocketune.pruning.recipe import Recipe
 
 
@@ -103,6 +103,9 @@ def retrain(
     teacher, name = options.teacher, str(student.network)
     if not options.lite_residual and {"lite_kernel", "lite_groups"} & given().keys():
         raise PocketuneError("--lite-kernel and --lite-groups need --lite-residual; add it")
+    if teacher is None and {"distillation", "temperature"} & given().keys():
+        raise PocketuneError("--distillation and --temperature need --teacher; add it")
+    _refuse_unused(recipe)
     if Path(name).is_file() or Path(name).suffix:
         _refuse_network_options(name)
         created = load_network(name)
@@ -134,6 +137,14 @@ def retrain(
     if losses:
         print(f"mean loss of the last epoch {losses[-1]:.3f}")
     print(f"saved in {options.out}")
+
+
+def _refuse_unused(recipe: Recipe) -> None:
+    """Refuse options of a loss of predictions where blocks are followed."""
+    unused = {"label_smoothing", "class_weights", "distillation", "temperature"} & given().keys()
+    if recipe.follow == "blocks" and unused:
+        option = flag(min(unused))
+        raise PocketuneError(f"{option} has no effect with --follow blocks; leave it out")
 
 
 def _refuse_network_options(file: str) -> None:

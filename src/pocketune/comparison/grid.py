@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
@@ -22,6 +22,9 @@ else:
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
+
+Part = TypeVar("Part", "Grid", "PhotoSet", "Network", "MethodChoice", "KitChoice")
+"""What has settings of its own."""
 
 _OWN = ("seed",)
 """Settings that the comparison chooses."""
@@ -234,13 +237,19 @@ class Grid:
         def found(path: str) -> str:
             return str(folder / path) if (folder / path).exists() else path
 
+        def settled(part: Part) -> Part:
+            names = part.settings.get("class_names")
+            changed = {} if names is None else {"class_names": found(names)}
+            return replace(part, settings={**part.settings, **changed})
+
         return replace(
-            self,
-            photos=tuple(replace(each, photos=found(each.photos)) for each in self.photos),
-            kits=tuple(replace(each, kit=found(each.kit)) for each in self.kits),
+            settled(self),
+            photos=tuple(settled(replace(each, photos=found(each.photos))) for each in self.photos),
+            methods=tuple(map(settled, self.methods)),
+            kits=tuple(settled(replace(each, kit=found(each.kit))) for each in self.kits),
             networks=tuple(
                 replace(
-                    each,
+                    settled(each),
                     network=found(each.network) if each.is_file else each.network,
                     weights=each.weights and found(each.weights),
                 )
@@ -292,9 +301,12 @@ def _check_complete(grid: Grid) -> None:
     for is_missing, what in problems:
         if is_missing:
             raise PocketuneError(f"the comparison lacks {what}")
-    for name in ("rates", "head_rates"):
-        if any(rate <= 0 for rate in getattr(grid, name)):
+    parts = (grid, *grid.photos, *grid.models, *grid.methods)
+    for name, rate in (("rates", "lr"), ("head_rates", "head_lr")):
+        if any(each <= 0 for each in getattr(grid, name)):
             raise PocketuneError(f"{name} must be above 0")
+        if getattr(grid, name) and any(part.settings.get(rate) is not None for part in parts):
+            raise PocketuneError(f"{rate} is given, and {name} to choose it from: leave one out")
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

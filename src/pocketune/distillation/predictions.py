@@ -69,6 +69,7 @@ class Predictions:
         self.teacher = teacher
         self._share = share if labeled else 1.0
         self._temperature = temperature
+        self._attributes = labeled and photos.labeled.activation == "sigmoid"
         self._objective = objective_of(photos.labeled.configured(label_smoothing=label_smoothing))
 
     @property
@@ -82,10 +83,10 @@ class Predictions:
 
     @torch.no_grad()
     def targets(self, images: Tensor) -> Tensor | None:
-        """The logarithms (N, classes, ...) of the teacher's soft labels; None if not followed."""
+        """Logarithms of the teacher's soft labels, see `_log_shares`; None if not followed."""
         if self.teacher is None or self._share == 0:
             return None
-        return F.log_softmax(self.teacher(images) / self._temperature, 1)
+        return self._log_shares(self.teacher(images))
 
     def loss_to(self, wanted: Tensor | None, output: Tensor, labels: Tensor) -> Tensor:
         """The loss () of logits (N, classes, ...), with the `targets` of the images."""
@@ -94,10 +95,21 @@ class Predictions:
         if share < 1:
             loss = (1 - share) * self._objective.loss(output, labels)
         if wanted is not None:
-            given = F.log_softmax(output / self._temperature, 1)
+            given = self._log_shares(output)
             apart = F.kl_div(given, wanted, reduction="none", log_target=True).sum(1).mean()
-            loss = loss + share * self._temperature**2 * apart
+            questions = output.shape[1] if self._attributes else 1
+            loss = loss + share * self._temperature**2 * apart / questions
         return loss
+
+    def _log_shares(self, logits: Tensor) -> Tensor:
+        """Logarithms of the soft labels of logits (N, classes, ...).
+
+        Each attribute is a question of its own: (N, 2 attributes), of its presence and absence.
+        """
+        logits = logits / self._temperature
+        if self._attributes:
+            return F.logsigmoid(torch.cat([logits, -logits], 1))
+        return F.log_softmax(logits, 1)
 
 
 def _classes(network: nn.Module) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketune.command import run_command
 from pocketune.device.train.display import console
+from pocketune.device.train.folder import check_new_run_folder
 from pocketune.device.train.progress import Progress
 from pocketune.device.train.settings import TrainSettings, command_options
 from pocketune.errors import PocketuneError
@@ -17,6 +18,7 @@ from pocketune.extractor.clock import Clock
 from pocketune.extractor.record import Record
 from pocketune.extractor.search import Search
 from pocketune.extractor.settings import ExtractorSettings
+from pocketune.kit.writer import refuse_to_overwrite
 from pocketune.methods import Method, TinyTL
 from pocketune.options import takes_options, with_options
 
@@ -67,7 +69,8 @@ def adapt_extractor(
         Everything that was measured, with the chosen sub-network.
 
     Raises:
-        PocketuneError: The limits are below what the smallest sub-network takes, which is named;
+        PocketuneError: There is something else than a kit at `out`, or a run in the folder for
+            one; the limits are below what the smallest sub-network takes, which is named;
             the time is too short to build a kit; a class has too few photos; the supernet cannot be
             used, or does not have the size; or the folder has measurements of something else.
 
@@ -80,6 +83,9 @@ def adapt_extractor(
     """
     chosen = with_options(settings or ExtractorSettings(), options)
     limit = math.inf if chosen.seconds is None else chosen.seconds
+    refuse_to_overwrite(Path(out))
+    if run is not None:
+        check_new_run_folder(Path(run))
     clock = Clock(limit, 1.0 if run is None else 1 - RUN_SHARE, time.monotonic())
     folder = Path(work) if work is not None else _beside(Path(out))
     with closing(progress or console()) as shown:

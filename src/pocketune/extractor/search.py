@@ -97,7 +97,10 @@ class Search:
             self.space, method, settings.batch, self.task, process, decodings
         )
         self.journal.write(process=process, limits=settings.limits)
-        self._made = {each.config: each for each in record.forecasts}
+        self._kept = {each.config: each for each in record.forecasts}
+        # An interrupted search has asked for some of these: this one learns from those that it
+        # asks for itself, so that it ends as if there had been no other.
+        self._made: dict[SubnetConfig, Forecast] = {}
         require_feasible(self.forecast(self._config(self.genome.smallest)), settings)
         if settings.time is not None:
             self._keep_time_for_kit()
@@ -206,10 +209,10 @@ class Search:
     def forecast(self, config: SubnetConfig) -> Forecast:
         """The forecast of a sub-network, from the record if it is there."""
         config = self.space.canonical(config)
-        if config not in self._made:
-            self._made[config] = self.forecaster(config)
-            self.journal.write(forecasts=tuple(self._made.values()))
-        return self._made[config]
+        if config not in self._kept:
+            self._kept[config] = self.forecaster(config)
+            self.journal.write(forecasts=tuple(self._kept.values()))
+        return self._made.setdefault(config, self._kept[config])
 
     def _asked(self, supernet: Path) -> Asked:
         photos = hashlib.sha256()
@@ -262,7 +265,7 @@ class Search:
             self._show("forecasting memory", done, len(configs), left)
 
     def costs(self) -> CostModel:
-        """Estimates from all forecasts that were made."""
+        """Estimates from all forecasts of this search."""
         known = list(self._made.values())
         genes = genes_of(self.genome, (each.config for each in known))
         return CostModel(Tables.of(self.space, self.genome), genes, known, self.settings)

@@ -67,7 +67,7 @@ def check_place(path: str | os.PathLike[str]) -> None:
     if target == Path.cwd():
         raise KitError(f"the kit {path} would replace the current folder: name another")
     with writing(f"the kit {path}", raises=KitError):
-        _refuse_to_overwrite(target)
+        refuse_to_overwrite(target)
         nearest = next(folder for folder in target.parents if folder.exists())
         with tempfile.TemporaryDirectory(dir=nearest):
             pass
@@ -77,8 +77,12 @@ def _where(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)  # noqa: PTH114
 
 
-def _refuse_to_overwrite(target: Path) -> None:
-    """Refuse to replace anything but a kit, such as a run with its checkpoints."""
+def refuse_to_overwrite(target: Path) -> None:
+    """Refuse to replace anything but a kit, such as a run with its checkpoints.
+
+    Raises:
+        KitError: There is something else at `target`.
+    """
     if target.is_dir():
         names = {entry.name for entry in target.iterdir()}
         is_kit = not names or (MANIFEST in names and names <= {MANIFEST, *KIT_FILES})

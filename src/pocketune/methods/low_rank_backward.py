@@ -10,7 +10,12 @@ from pocketune.layers import LowRankConv2d, LowRankLinear
 from pocketune.layers.conv import computes_kernel, is_plain
 from pocketune.layers.low_rank_backward import check_bases
 from pocketune.methods.method import Method
-from pocketune.methods.parts import called_modules, planned_branches
+from pocketune.methods.parts import (
+    called_modules,
+    needed_anatomy,
+    planned_branches,
+    split_at_first_trained,
+)
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Factory
@@ -60,7 +65,7 @@ class LowRankBackward(Method):
         """
         if not plan.trained:  # final_plan refuses it
             return plan
-        taken = tuple(f"{name}." for name in plan.replaced)
+        taken = tuple(f"{name}." for name in {*plan.replaced, *self._below(plan, network)})
         found: dict[str, Factory] = {
             name: self._layer
             for name, module in self._candidates(plan, network)
@@ -72,6 +77,13 @@ class LowRankBackward(Method):
                 "leave it out, or train some, as in FullFineTune() + LowRankBackward()"
             )
         return replace(plan, replaced={**plan.replaced, **found})
+
+    def _below(self, plan: Plan, network: nn.Module) -> set[str]:
+        """The modules that no gradient passes; without `frozen`, none of them matters."""
+        if not self.frozen:
+            return set()
+        below, _ = split_at_first_trained(plan, needed_anatomy(network, self))
+        return {name for part in below for name in part if name}
 
     def _candidates(self, plan: Plan, network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         """Layers whose gradients are computed, those of side branches included, by path."""

@@ -33,7 +33,7 @@ from pocketune.planner.plan import LeftOut
 from pocketune.planner.predict import predict_cost
 from pocketune.planner.trial import HeadScore
 from pocketune.proposals.features import embed, last_maps
-from pocketune.proposals.weights import Pretrained
+from pocketune.proposals.weights import Pretrained, title_of
 from pocketune.weights import create_network
 
 METHODS = ("last", "mobiletl", "blocks", "tinytl")
@@ -120,7 +120,7 @@ class DraftSource:
     def _candidate(self, one: Pretrained, size: int, method: Method) -> Candidate:
         config, network = one.config, network_title(one.config.to_dict())
         if [network_title(other.config.to_dict()) for other in self._pretrained].count(network) > 1:
-            network = f"{network} of {one.path.name}"
+            network = f"{network} of {title_of(one.path)}"
         group = f"{network}, {size} px" + (", 8-bit weights" if one.frozen_bits else "")
         return Candidate(
             name=f"{group}, {_label(method)}",

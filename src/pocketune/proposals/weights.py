@@ -26,6 +26,9 @@ SUFFIXES = (".safetensors", ".pth", ".pt", INT8)
 `.int8.npz` of one name, the first is taken."""
 WIDTHS = (0.2, 0.25, 0.3, 0.35, 0.5, 0.75, 1.0, 1.3, 1.4)
 
+DOWNLOADS = "hf-hub/*/*/model.safetensors"
+"""Where files from the hub are below the folder of torch.hub's downloads."""
+
 Kernels = Counter[tuple[int, ...]]
 
 
@@ -50,21 +53,30 @@ class Pretrained:
 def find_weights(folder: Path) -> tuple[list[Pretrained], list[tuple[str, str]]]:
     """The networks whose weights are in a folder; and files that fit none, with the reason.
 
+    Downloads from the Hugging Face hub are in folders of their own below it.
+
     Raises:
         PocketuneError: The folder cannot be read.
     """
     with reading(f"the folder of weights {folder}", remedy="give a folder of weights"):
         files = [path for path in folder.iterdir() if path.suffix in SUFFIXES]
+        files += folder.glob(DOWNLOADS)
     found: dict[str, Pretrained] = {}
     strange: list[tuple[str, str]] = []
-    for path in sorted(files, key=lambda path: (SUFFIXES.index(path.suffix), path.name)):
+    for path in sorted(files, key=lambda path: (SUFFIXES.index(path.suffix), title_of(path))):
         try:
             one = match_weights(path)
         except PocketuneError as error:
-            strange.append((path.name, str(error)))
+            strange.append((title_of(path), str(error)))
             continue
-        found.setdefault(f"{path.name.partition('.')[0]} {one.config}", one)
+        title = path.name.partition(".")[0] if path.parent == folder else title_of(path)
+        found.setdefault(f"{title} {one.config}", one)
     return list(found.values()), strange
+
+
+def title_of(path: Path) -> str:
+    """The name of a file of weights; of a download from the hub, that of its repository."""
+    return path.parent.name if path.name == Path(DOWNLOADS).name else path.name
 
 
 def match_weights(path: Path) -> Pretrained:
