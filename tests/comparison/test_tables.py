@@ -42,6 +42,16 @@ def comparison(scores: list[float], **names: str) -> Comparison:
     return Comparison(tuple(cells))
 
 
+def test_rows_say_what_they_were_scored_on_if_it_is_not_the_same() -> None:
+    test = comparison([0.5])
+    assert "scored on" not in to_markdown(test.rows)
+    both = Comparison((*test.cells, replace(CELL, photos="others", part="validation")))
+    header, _, *lines = to_markdown(both.rows).splitlines()
+    place = header.split(" | ").index("scored on")
+    assert [line.split(" | ")[place] for line in lines[:2]] == ["test", "validation"]
+    assert "validation photos, which chose the step" in to_markdown(both.rows)
+
+
 @given(SCORES)
 def test_mean_and_spread(scores: list[float]) -> None:
     (row,) = comparison(scores).rows

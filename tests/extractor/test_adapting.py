@@ -332,6 +332,13 @@ def test_places_that_cannot_be_written_are_refused_before_the_search(
     assert [path.name for path in tmp_path.iterdir()] == ["kit"]
 
 
+def test_a_supernet_without_a_choice(search: Search, tmp_path: Path) -> None:
+    alone = Supernet(space(depths=(1,), kernels=(3,), expansions=(3,)))
+    save_supernet(alone, tmp_path / "alone.safetensors")
+    with pytest.raises(PocketuneError, match=r"alone\.safetensors has a single sub-network"):
+        search(supernet=tmp_path / "alone.safetensors")
+
+
 def test_a_size_that_the_supernet_does_not_have(search: Search) -> None:
     with pytest.raises(PocketuneError, match="no images of 64 px: choose a size of 32"):
         search(size=64)

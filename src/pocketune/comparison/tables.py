@@ -95,10 +95,12 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
     if len(metrics) == 1:
         ((metric, style),) = metrics
         title = f"{metric}, %" if style.endswith("%") else metric
+    several = len({row.part for row in rows}) > 1
     return [
         Column("photos", lambda row: row.photos, False),
         Column("model", lambda row: row.model, False),
         Column("method", lambda row: row.method, False),
+        *([Column("scored on", lambda row: row.part, False)] if several else []),
         Column(title, _score),
         Column("runs", _runs),
         Column("peak MB", lambda row: _scaled(row.peak_memory, 1e6, ".0f")),
@@ -146,7 +148,7 @@ def _note(rows: Sequence[Row]) -> str:
     """What the figures are."""
     parts = sorted({row.part for row in rows})
     of = " or ".join(f"the {part} photos" for part in parts) or "no photos"
-    chosen = ", which chose the step" if parts == ["validation"] else ""
+    chosen = ", which chose the step" if "validation" in parts else ""
     return (
         f"Mean ± standard deviation over the runs, on {of}{chosen}. Peak: the largest resident "
         "memory of a training process. Step: median time, with the wait for its photos. Result: "

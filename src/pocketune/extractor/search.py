@@ -20,6 +20,7 @@ from pocketune.data import load_splits
 from pocketune.device.train.display import format_time
 from pocketune.device.train.progress import PhotosReport, Progress
 from pocketune.device.train.settings import TrainSettings
+from pocketune.errors import PocketuneError
 from pocketune.extractor.adaptation import Adaptation
 from pocketune.extractor.choosing import Chooser, require_feasible
 from pocketune.extractor.clock import Clock
@@ -79,6 +80,11 @@ class Search:
         self.settings, self.method, self._shown, self._clock = settings, method, shown, clock
         loaded = load_supernet(supernet)
         self.genome = genome_of(loaded.space, settings.size)
+        if self.genome.choices.max() == 1:
+            raise PocketuneError(
+                f"the supernet in {supernet} has a single sub-network, so there is nothing to "
+                "choose: pretrain one with several depths, kernels, expansions or sizes"
+            )
         self.photos = load_splits(photos, val_fraction=None, seed=settings.seed).train
         self.task = self.photos.labeled
         self.fit, self.held = divided(self.photos, settings.seed)
