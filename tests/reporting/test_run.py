@@ -11,11 +11,11 @@ import pytest
 
 import pocketune
 from pocketune.device.train.record import RunRecord
-from pocketune.device.use.evaluate import evaluate, run_photos
-from pocketune.device.use.model import Model
+from pocketune.device.use.evaluate import evaluate
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import LAST
 from pocketune.reporting import run as run_module
+from pocketune.reporting.memory import PARTS
 from pocketune.reporting.run import run_page
 
 from ..cli.conftest import run_command
@@ -233,19 +233,16 @@ def test_without_the_author_half_the_step_is_left_out_with_a_sentence(run, devic
     assert "left out" in memory.text[0] and len(memory.charts) == 1
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_large_photos_count_as_photos_and_not_as_python(run, monkeypatch):
-    before = dict(chart(run_page(run, None), "Memory by purpose").table.rows)
-    splits = run_photos(Model.open(run))
-    decoding = replace(splits.decoding, most=28_000_000)
-    monkeypatch.setattr(
-        "pocketune.reporting.run.run_photos", lambda *_: replace(splits, decoding=decoding)
-    )
-    after = dict(chart(run_page(run, None), "Memory by purpose").table.rows)
-    change = {name: float(after[name]) - float(before[name]) for name in before}
-    assert change["photos being decoded"] > 20
-    assert change["Python and libraries"] < -20
-    assert change["predicted peak"] == 0
+def test_every_part_of_the_run_s_own_prediction_is_drawn(run, tmp_path):
+    folder = shutil.copytree(run, tmp_path / "run")
+    record = RunRecord.read(folder)
+    assert sum(record.memory_parts.values()) == record.predicted_memory
+    parts = dict.fromkeys(PARTS, 7_000_000)
+    assert record.memory_parts.keys() == parts.keys()
+    replace(record, memory_parts=parts).write(folder)
+    drawn = chart(run_page(folder, None), "Memory by purpose")
+    assert all(name in drawn.svg for name in PARTS.values())
+    assert [float(size) for name, size in drawn.table.rows if name in PARTS.values()] == [7.0] * 9
 
 
 def test_what_is_not_a_run_is_refused(tmp_path):

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pocketune
-from pocketune.device.memory.estimate import MemoryEstimate, estimate_memory
+from pocketune.device.memory.estimate import MemoryEstimate
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.display import estimate_kind
-from pocketune.device.train.optimizer import state_slots
 from pocketune.device.train.record import RunRecord
-from pocketune.device.train.settings import TrainSettings
 from pocketune.device.use.evaluate import run_photos
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pocketune.arrays import StrPath
-    from pocketune.data.images.cost import Decoding
     from pocketune.kit.kit import Kit
 
 _log = logging.getLogger(__name__)
@@ -97,8 +94,7 @@ def _sections(
     progress("drawing what the photos show", 0.3)
     yield from photo_sections(evidence) if evidence else ()
     progress("drawing the memory", 0.7)
-    decoding = evidence.splits.decoding if evidence else None
-    yield from _memory_sections(record, model.kit, decoding)
+    yield from _memory_sections(record, model.kit)
     yield _configuration(record, folder)
 
 
@@ -184,10 +180,10 @@ def _budget(record: RunRecord) -> int | None:
     return None if budget is None else int(budget)
 
 
-def _memory_sections(record: RunRecord, kit: Kit, decoding: Decoding | None) -> Iterator[Section]:
+def _memory_sections(record: RunRecord, kit: Kit) -> Iterator[Section]:
     """Nothing was predicted for a run in a browser, whose process is not measured."""
-    if record.predicted_memory is not None:
-        yield _memory(record, kit, _estimate(record, kit, record.predicted_memory, decoding))
+    if record.memory_parts is not None:
+        yield _memory(record, kit, MemoryEstimate(**record.memory_parts))
 
 
 def _memory(record: RunRecord, kit: Kit, estimate: MemoryEstimate) -> Section:
@@ -203,27 +199,6 @@ def _memory(record: RunRecord, kit: Kit, estimate: MemoryEstimate) -> Section:
     else:
         charts.append(step_chart(over, measured, budget))
     return Section(title="Memory", text=text, charts=tuple(charts))
-
-
-def _estimate(
-    record: RunRecord, kit: Kit, predicted: int, decoding: Decoding | None
-) -> MemoryEstimate:
-    """The prediction of the run; what the process took before it is the rest of the total."""
-    settings = TrainSettings.from_dict(record.settings)
-
-    def of(process: int) -> MemoryEstimate:
-        return estimate_memory(
-            kit.manifest,
-            process=process,
-            classes=len(record.classes),
-            slots=state_slots(settings.optimizer, settings.sgd_momentum),
-            accumulate=settings.accumulate,
-            refits=settings.head_start != "random",
-            photos=record.photos.training,
-            decoding=decoding,
-        )
-
-    return of(max(0, predicted - of(0).total))
 
 
 def _configuration(record: RunRecord, folder: Path) -> Section:

@@ -62,6 +62,7 @@ def repeatable(folder: Path) -> RunRecord:
         step_seconds=0.0,
         peak_memory=0,
         predicted_memory=0,
+        memory_parts=None,
     )
 
 

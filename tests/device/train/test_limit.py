@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.device.cache.code import Features
+from pocketune.device.memory.estimate import MemoryEstimate
 from pocketune.device.train import limit as limit_module
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.folder import Run, RunIdentity
@@ -52,7 +53,7 @@ def make(tmp_path: Path) -> Make:
         found = Photos.open(photos, settings, kit)
         identity = RunIdentity(kit.identity, found.fingerprint(), found.classes)
         now = time.monotonic()
-        return Run(kit, settings, found, identity, 0, now, now + seconds)
+        return Run(kit, settings, found, identity, MemoryEstimate(*[0] * 7), now, now + seconds)
 
     return call
 

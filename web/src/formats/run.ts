@@ -271,6 +271,7 @@ async function recordOf(
       ["head", counters.head || "random"],
       ["estimate", scoreJson(counters.estimate)],
       ["refitted", counters.refitted],
+      ["memory_parts", null],
       ["schema", rules.recordSchema],
     ]),
   );

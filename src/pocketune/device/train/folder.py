@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pocketune.arrays import StrPath
+    from pocketune.device.memory.estimate import MemoryEstimate
     from pocketune.device.train.photos import Photos
     from pocketune.device.train.settings import TrainSettings
     from pocketune.kit.manifest import Manifest
@@ -63,7 +64,7 @@ class Run:
         settings: The settings of the run.
         photos: The photos for training and validation.
         identity: The kit, photos and classes that its checkpoints belong to.
-        predicted_memory: Predicted peak resident bytes of the process.
+        memory: The predicted peak of the process, by purpose.
         began: `time.monotonic()` when this process began the run, or resumed it.
         deadline: `time.monotonic()` after which no step begins.
         refit_seconds: Time for computing the classifier again after the last step.
@@ -75,7 +76,7 @@ class Run:
     settings: TrainSettings
     photos: Photos
     identity: RunIdentity
-    predicted_memory: int
+    memory: MemoryEstimate
     began: float
     deadline: float = math.inf
     refit_seconds: float = math.inf

@@ -98,6 +98,7 @@ class RunRecord:
             one, its score. None if it is unknown.
         refitted: Form of the classifier that was computed again after the last step, if its score
             is the best; None if the best classifier was trained by steps, or is that of the start.
+        memory_parts: The predicted peak by purpose, as `MemoryEstimate`; None in a browser.
         schema: Version of these fields.
     """
 
@@ -131,6 +132,7 @@ class RunRecord:
     head: str = "random"
     estimate: Score | None = None
     refitted: str | None = None
+    memory_parts: dict[str, int] | None = None
     schema: Positive = SCHEMA
 
     @property
@@ -220,7 +222,8 @@ def record_run(run: Run, state: TrainState, last: Score | None) -> RunRecord:
         best_step=counters.best_step,
         last=last,
         peak_memory=log.peak_memory,
-        predicted_memory=run.predicted_memory,
+        predicted_memory=run.memory.total,
+        memory_parts=asdict(run.memory),
         seconds=log.seconds,
         training_seconds=log.training_seconds,
         step_seconds=_median(log.step_seconds),

@@ -189,7 +189,7 @@ def train(
     with new_run_folder(folder):
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
-        run = Run(copy, settings, found, identity, memory.total, began, began + seconds)
+        run = Run(copy, settings, found, identity, memory, began, began + seconds)
         shown.note(found.describe())
         whole_set = most is None
         notes = (
@@ -253,7 +253,7 @@ def resume(
             settings,
             found,
             checkpoint.identity,
-            memory.total,
+            memory,
             began,
             shortened=checkpoint.shortened,
         )

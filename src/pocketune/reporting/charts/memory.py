@@ -28,7 +28,7 @@ def parts_chart(parts: Sequence[Part], measured: int, budget: int | None) -> Cha
     predicted = sum(part.bytes for part in parts)
     with drawing(width=WIDE, height=2.4) as made:
         axes, start = made.axes, 0
-        for part, color in zip(parts, SERIES, strict=False):
+        for part, color in zip(parts, SERIES, strict=True):
             axes.barh(
                 "predicted",
                 part.bytes / 1e6,

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 # in the dark and in print.
 INK, MUTED, GRID = "#010101", "#020202", "#030303"
 FIRST, SECOND, THIRD, FOURTH = "#040404", "#050505", "#060606", "#070707"
-FIFTH, SIXTH, SEVENTH = "#080808", "#090909", "#0a0a0a"
+FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH = "#080808", "#090909", "#0a0a0a", "#0d0d0d", "#0e0e0e"
 LIMIT, PAPER = "#0b0b0b", "#0c0c0c"
-SERIES = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)
+SERIES = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH)
 _VARIABLES = {
     INK: "ink", MUTED: "muted", GRID: "grid", LIMIT: "limit", PAPER: "card",
     **{color: f"series-{number}" for number, color in enumerate(SERIES, 1)},
