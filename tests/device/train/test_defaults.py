@@ -63,7 +63,8 @@ def test_larger_steps_have_larger_rates(images: int) -> None:
 def test_few_photos_are_learned_at_lower_rates(photos: int) -> None:
     for optimizer in OPTIMIZERS:
         factor = math.sqrt(min(1, photos / FEW_PHOTOS))
-        expected = [rate * factor for rate in astuple(RATES[optimizer])]
+        *network, head = astuple(RATES[optimizer])
+        expected = [*(rate * factor for rate in network), head]
         assert astuple(default_rates(optimizer, MEASURED_IMAGES, photos)) == pytest.approx(expected)
 
 

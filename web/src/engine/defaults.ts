@@ -89,14 +89,14 @@ export function defaultPatience(epochs: number, validation: number): number {
 
 /**
  * A step of more images may be larger: in proportion for sgd, by the square root for Adam; one on
- * few photos is smaller, by the square root of their number.
+ * few photos is smaller, by the square root of their number, but for the classifier.
  */
 function defaultRates(settings: Settings, images: number, photos: number): Rates {
   const factor = images / MEASURED_IMAGES;
   const few = Math.sqrt(Math.min(1, photos / FEW_PHOTOS));
   const { lr, optimizer, headLr } = settings;
   const [plain, scale] = optimizer === "sgd" ? [SGD, factor] : [ADAM, Math.sqrt(factor)];
-  const rate = (key: keyof Rates) => lr ?? plain[key] * scale * few;
+  const rate = (key: keyof Rates) => lr ?? plain[key] * scale * (key === "head_lr" ? 1 : few);
   return {
     lr: rate("lr"),
     bias_lr: rate("bias_lr"),

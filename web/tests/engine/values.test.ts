@@ -145,7 +145,7 @@ describe("defaults", () => {
     const settings = { optimizer: "adam", seed: 0, threads: 1 } as const;
     const [many, few] = [200, 50].map((training) => resolved({}, settings, 10, training));
     expect(many).toEqual(resolved({}, settings));
-    expect(few).toMatchObject({ lr: many!.lr / 2, head_lr: many!.head_lr / 2 });
+    expect(few).toMatchObject({ lr: many!.lr / 2, head_lr: many!.head_lr });
     expect(resolved({}, { ...settings, lr: 0.01 }, 10, 50).lr).toBe(0.01);
   });
 

@@ -7,7 +7,7 @@ The values were chosen by experiment, so that a run without any settings comes c
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ MEASURED_IMAGES = 8
 """Images in each step of the experiments."""
 
 FEW_PHOTOS = 200
-"""Training photos below which rates are lower: a few photos are learned in smaller steps."""
+"""Training photos below which the network's rates are lower."""
 
 STEPS = 1000
 """Steps after which training on some hundreds of photos gains nothing more."""
@@ -96,8 +96,8 @@ def default_rates(optimizer: str, images: int, photos: int | None = None) -> Rat
 
     A step of more images has less noise and there are fewer of them, so that each may be larger:
     in proportion for sgd (Goyal et al., 2017), by the square root for Adam (Malladi et al., 2022).
-    Those for few training photos are smaller, by the square root of their number; None stands for
-    many.
+    Those for few training photos are smaller, by the square root of their number, except that of
+    the classifier, which starts near its best; None stands for many.
 
     >>> default_rates("sgd", 16).main == 2 * default_rates("sgd", 8).main
     True
@@ -106,9 +106,10 @@ def default_rates(optimizer: str, images: int, photos: int | None = None) -> Rat
     """
     factor = images / MEASURED_IMAGES
     factor = factor if optimizer == "sgd" else math.sqrt(factor)
-    if photos is not None and photos < FEW_PHOTOS:
-        factor *= math.sqrt(photos / FEW_PHOTOS)
-    return Rates(*(rate * factor for rate in astuple(RATES[optimizer])))
+    few = 1.0 if photos is None else math.sqrt(min(1.0, photos / FEW_PHOTOS))
+    rates = RATES[optimizer]
+    network = Rates(*(rate * factor * few for rate in astuple(rates)))
+    return replace(network, head=rates.head * factor)
 
 
 def default_epochs(steps_per_epoch: int) -> int:
