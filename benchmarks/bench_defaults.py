@@ -142,8 +142,9 @@ def publish(name: str, results: dict[str, dict[str, Any]]) -> None:
     note = (
         f"{NETWORK} at 128 px, batch 8, {name.partition('_')[2]}. Top-1 in percent on the test "
         "photos: of the classifier from the data alone, of a run with nothing set, and of the best "
-        f"of so many runs (out of {', '.join(VARIANTS)}), chosen on the same photos. Four "
-        "fifths of the photos are trained on. Means of two seeds."
+        f"of so many runs (out of {', '.join(VARIANTS)}), chosen on the same photos. The "
+        "factors are on the rates of many photos. Four fifths of the photos are trained on. Means "
+        "of two seeds."
     )
     keep(name, results)
     write(name, "Default settings against tuned ones", f"{note}\n\n{table(header, rows)}")
