@@ -77,7 +77,14 @@ def test_a_candidate() -> None:
         accumulate=1,
         frozen_bits=32,
     )
-    cost = Cost(optimizer="adam", memory=75_000_000, step_seconds=0.019, step_flops=1, parameters=1)
+    cost = Cost(
+        optimizer="adam",
+        memory=75_000_000,
+        least_memory=60_000_000,
+        step_seconds=0.019,
+        step_flops=1,
+        parameters=1,
+    )
     trial = Trial(candidate=candidate)
     assert shown(trial) == "blocks"
     known = Trial(

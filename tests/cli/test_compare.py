@@ -46,7 +46,7 @@ def test_networks_methods_and_settings(asked: Any) -> None:
     grid, _, options = asked(
         *("a/", "b.zip", "--network", "mobilenet_v2", "--width", "0.35", "--weights", "imagenet"),
         *("--method", "last", "--method", "blocks+signed", "--method-option", "blocks=2"),
-        *("--size", "96", "--frozen-bits", "8", "--epochs", "3", "--lr", "1e-3", "--seed", "4"),
+        *("--size", "96", "--frozen-bits", "8", "--epochs", "3", "--clip", "2", "--seed", "4"),
         *("--seeds", "2", "--rate", "1e-3", "--rate", "0.01", "--keep-runs", "--ray"),
     )
     (network,) = grid.networks
@@ -56,7 +56,7 @@ def test_networks_methods_and_settings(asked: Any) -> None:
     assert [method.options for method in grid.methods] == [{}, {"blocks": 2}]
     assert all(method.frozen_bits == 8 for method in grid.methods)
     assert (grid.seeds, grid.rates, grid.kits) == ((4, 5), (1e-3, 0.01), ())
-    assert grid.settings == {"epochs": 3, "lr": 1e-3}
+    assert grid.settings == {"epochs": 3, "clip": 2.0}
     assert (options["ray"], options["keep_runs"]) == (True, True)
 
 
