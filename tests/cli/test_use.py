@@ -184,7 +184,12 @@ def test_photos_of_a_run_that_have_changed_are_told(process, photos, kit, tmp_pa
     shutil.rmtree(own)
     shutil.copytree(photos, own)  # as they were
     assert "of 6 photos" in process("evaluate", tmp_path / "run").stdout
-    assert "of 31 photos" in process("evaluate", tmp_path / "run", kept).stdout  # of anybody
+    elsewhere = process("evaluate", tmp_path / "run", kept)
+    assert "of 31 photos" in elsewhere.stdout  # they may be anybody's
+    assert elsewhere.stderr == (
+        "note: 24 of these 31 photos have the names of photos that the run was trained on; if they "
+        "are the same, the figures are too good\n"
+    )
 
 
 def test_a_kit_that_is_not_trained_is_not_evaluated(run, photos):
@@ -202,6 +207,19 @@ def test_tables_that_would_replace_something(run, photos, kit):
     result = run("evaluate", "run", "--per-class", "a.csv", "--confusion", "./a.csv")
     assert "name the same file" in result.stderr
     assert not Path("a.csv").exists()
+    shutil.copy(photos / "red" / "0.png", "photo.png")
+    result = run("evaluate", "run", "--confusion", "photo.png")
+    assert "photo.png exists and is not a .csv file: choose another name" in result.stderr
+    Path("labels.csv").write_text(f"file,label\n{photos}/red/0.png,red\n{photos}/blue/0.png,blue\n")
+    result = run("evaluate", "run", "labels.csv", "--confusion", "labels.csv")
+    assert "labels.csv is the table of the photos: choose another file" in result.stderr
+
+
+def test_figures_are_shown_where_a_table_cannot_be_written(run, photos, kit):
+    run("train", photos, "--kit", kit, "--out", "run", "--epochs", 1)
+    result = run("evaluate", "run", "--confusion", "/proc/none/confusion.csv")
+    assert result.exit_code == 1 and "/proc/none" in result.stderr
+    assert result.stdout.startswith("top-1 ")
 
 
 def test_photos_of_a_run_that_have_moved(run, photos, kit, tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketune.data import Loader, open_images, unlabeled
+from pocketune.data import Loader, load_splits, open_images, task_of, unlabeled
 from pocketune.errors import PocketuneError
 
 
@@ -39,3 +39,13 @@ class TestOpenImages:
     def test_nothing(self, tmp_path):
         with pytest.raises(PocketuneError, match="no images to predict"):
             open_images([tmp_path])
+
+
+@pytest.mark.parametrize("text", ['{"author": "me", "photos": 24}', "[1, 2]", "no JSON"])
+def test_class_folders_beside_a_file_that_is_called_annotations(photos, text):
+    folder = photos(cats=2, dogs=2)
+    (folder / "annotations.json").write_text(text)
+    assert task_of(folder).name == "classification"
+    assert load_splits(folder, val_fraction=0).classes == ("cats", "dogs")
+    with pytest.raises(PocketuneError, match=r"annotations\.json"):
+        load_splits(folder, task="segmentation")

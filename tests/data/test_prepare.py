@@ -158,3 +158,16 @@ def test_outlines_in_pixels_are_refused(tmp_path):
     (tmp_path / "photos" / "annotations.json").write_text(json.dumps(coco))
     with pytest.raises(PocketuneError, match="outlines in pixels"):
         prepare(tmp_path / "photos", tmp_path / "small")
+
+
+def test_what_has_changed_since_is_copied_again(folder, tmp_path):
+    (folder / "labels.csv").write_text("file,label\ncat/1.jpg,a\ncat/2.png,b\n")
+    prepare(folder, tmp_path / "small", size=30)
+    (folder / "labels.csv").write_text("file,label\ncat/1.jpg,b\ncat/2.png,a\n")
+    (folder / "cat" / "1.jpg").unlink()
+    save(folder / "cat" / "2.png", np.full((60, 60, 3), 9, np.uint8))
+    done = prepare(folder, tmp_path / "small", size=30)
+    assert (done.shrunk, done.kept, done.there) == (1, 1, 2)
+    assert done.skipped == (("cat/1.jpg", "the original is gone; delete the copy"),)
+    assert Image.open(tmp_path / "small" / "cat" / "2.png").size == (30, 30)
+    assert "cat/2.png,a" in (tmp_path / "small" / "labels.csv").read_text()

@@ -58,3 +58,15 @@ def test_of_an_archive_in_a_path(photos, tmp_path: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "cats"), "zip", photos(cats=2, dogs=2))
     dataset = unlabeled(open_images([archive]))
     assert len({*stamps(dataset)}) == 4 and None not in stamps(dataset)
+
+
+@pytest.mark.parametrize(
+    "file", ["runs/p.plan/plan.json", "compare/compare.json", "runs/old/metrics.jsonl"]
+)
+def test_what_pocketune_wrote_beside_photos_is_not_of_them(photos, pack, file: str) -> None:
+    folder = photos(cats=2, dogs=2)
+    (folder / file).parent.mkdir(parents=True)
+    (folder / file).write_text("{}")
+    (folder / file).with_name("cells.txt").write_text("")
+    for place in (folder, pack(folder)):
+        assert load_splits(place, val_fraction=0).classes == ("cats", "dogs")

@@ -277,3 +277,12 @@ def test_a_zipped_run_is_reported_beside_it(page, run, tmp_path):
     file = pocketune.report(packed)
     assert file == tmp_path / "flowers.html"
     assert page.summary[0] in unescape(file.read_text(encoding="utf-8"))
+
+
+def test_a_report_replaces_nothing_but_a_page(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    before = (copy / "best.safetensors").read_bytes()
+    with pytest.raises(PocketuneError, match=r"exists and is not a page: choose a name that ends"):
+        pocketune.report(copy, copy / "best.safetensors")
+    assert (copy / "best.safetensors").read_bytes() == before

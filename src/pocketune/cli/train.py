@@ -152,7 +152,7 @@ def train(
     assert run.photos is not None  # _check_usage has checked it
     from pocketune.data import task_of
     from pocketune.device.train.folder import check_new_run_folder, next_run
-    from pocketune.kit.bundled import default_kit, kit_path
+    from pocketune.kit.bundled import bundled_kit, default_kit, kit_path
 
     out, deadline = run.out or next_run(run.photos), Deadline.of(choice.time)
     check_new_run_folder(out)  # before a plan is made or a kit is built, which takes a while
@@ -168,13 +168,15 @@ def train(
         kit, settings = planned(run.photos, run.out, settings, choice)
         _print_result(_train(kit, run.photos, out, settings, engine, deadline))
         return
-    name = run.kit or default_kit(task_of(run.photos).name)
-    _print_result(_train(kit_path(name), run.photos, out, settings, engine, deadline))
-    if run.kit is None:
-        print_error(
-            f"this was the bundled kit {name!r}; choose another with --kit, or let Pocketune "
-            "choose with --budget or --time"
-        )
+    if run.kit is not None:
+        _print_result(_train(kit_path(run.kit), run.photos, out, settings, engine, deadline))
+        return
+    name = default_kit(task_of(run.photos).name)
+    _print_result(_train(bundled_kit(name), run.photos, out, settings, engine, deadline))
+    print_error(
+        f"this was the bundled kit {name!r}; choose another with --kit, or let Pocketune "
+        "choose with --budget or --time"
+    )
 
 
 def _train(

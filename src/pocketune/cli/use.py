@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ import click
 from pocketune.cli.command import command
 from pocketune.cli.errors import print_error, print_skipped
 from pocketune.cli.options import JsonOption, MaskReading, ModelArgument, argument
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, printable
 from pocketune.options import option
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def predict(
         if output.json:
             print(json.dumps(result.to_dict()))
         else:
-            print(f"{result.name}: {result}")
+            print(f"{printable(result.name)}: {result}")
     if not read:
         raise PocketuneError("none of the files is an image that can be read")
 
@@ -249,6 +250,7 @@ def evaluate(
     tables = [each for each in (options.confusion, options.per_class) if each is not None]
     for each in tables:
         refuse_to_overwrite(Path(model.run), each)
+        _check_table(each, options.photos)
     if len({each.resolve() for each in tables}) < len(tables):
         raise PocketuneError("--confusion and --per-class name the same file: choose two")
     with counting("evaluating") as after_photos:
@@ -261,17 +263,25 @@ def evaluate(
             **asdict(seen),
             **asdict(memory),
         )
+    if output.json:
+        print(json.dumps(result.to_dict()))
+    else:
+        print(result)
+        if str(result).endswith(" more") and not options.per_class:
+            print_error("note: --per-class FILE.csv writes all classes")
+        print_skipped(result.skipped)
     if options.confusion:
         result.write_confusion(options.confusion)
     if options.per_class:
         result.write_per_class(options.per_class)
-    if output.json:
-        print(json.dumps(result.to_dict()))
-        return
-    print(result)
-    if str(result).endswith(" more") and not options.per_class:
-        print_error("note: --per-class FILE.csv writes all classes")
-    print_skipped(result.skipped)
+
+
+def _check_table(file: Path, photos: Path | str | None) -> None:
+    """Check that a table that is written replaces nothing but a table of results."""
+    if photos is not None and file.resolve() == Path(photos).resolve():
+        raise PocketuneError(f"{file} is the table of the photos: choose another file")
+    if file.suffix.lower() != ".csv" and os.path.exists(file):  # noqa: PTH110 - it never fails
+        raise PocketuneError(f"{file} exists and is not a .csv file: choose another name")
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -123,11 +122,6 @@ class ImageDataset:
         digest.update(self.labels.tobytes())
         if self.masks is not None:
             digest.update(self.masks.numbers.tobytes())
-
-    def name_digests(self) -> npt.NDArray[np.uint32]:
-        """A checksum (n,) of each name."""
-        digests = (zlib.crc32(name.encode("utf-8", "surrogatepass")) for name in self.names)
-        return np.fromiter(digests, "<u4", len(self))
 
     def subset(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> ImageDataset:
         """The images at `indices`, in that order."""

@@ -98,7 +98,12 @@ def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
         and not (tables and are_of_photos(classes))
         and {str(each).casefold() for each in classes} != set(LABEL_FOLDERS)
     )
-    outlined = _drawn(source, names, tasks, test, where) if dense or not divided else None
+    try:
+        outlined = _drawn(source, names, tasks, test, where) if dense or not divided else None
+    except PocketuneError:  # beside class folders, a file may have the name of annotations
+        if not divided or len(dense) == len(tasks):
+            raise
+        outlined = None
     if outlined is not None:
         return outlined
     if tables and not divided:

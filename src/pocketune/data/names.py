@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -149,3 +150,9 @@ def _shared(one: bytes, other: bytes) -> int:
     size = min(len(one), len(other), _LONGEST)
     differing = int.from_bytes(one[:size], "big") ^ int.from_bytes(other[:size], "big")
     return size - (differing.bit_length() + 7) // 8
+
+
+def name_digests(names: Sequence[str]) -> npt.NDArray[np.uint32]:
+    """A checksum (n,) of each name."""
+    digests = (zlib.crc32(name.encode("utf-8", "surrogatepass")) for name in names)
+    return np.fromiter(digests, "<u4", len(names))

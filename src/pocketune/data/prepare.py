@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +17,7 @@ from pocketune.data.images.decode import oriented_size
 from pocketune.data.images.opening import UnreadableImage, open_image, reading_image
 from pocketune.data.images.transforms import resized
 from pocketune.data.labels.rows import is_table
+from pocketune.data.sources import FolderSource
 from pocketune.errors import PocketuneError, Remedy, check_positive, printable
 from pocketune.files import Skipped, make_folder_of, reading, replacing, shown, writing
 from pocketune.tasks import Box
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 SIZE = 256
 QUALITY = 95
 _MARK = ".prepared.json"
+_GONE = "the original is gone; delete the copy"
 _TOGETHER = 64  # files whose results wait for each other
 
 
@@ -39,7 +42,7 @@ class Prepared(NamedTuple):
         shrunk: Photos and masks that are smaller than the original.
         kept: Files that are the original, byte by byte.
         there: Files that an earlier call has written.
-        skipped: Files without a copy, each with the reason.
+        skipped: Files without a copy, and copies without an original, each with the reason.
     """
 
     shrunk: int
@@ -75,7 +78,8 @@ def prepare(
 
     Args:
         photos: A folder, a CSV or a .zip of labeled photos.
-        out: The folder to write. If a call was stopped, the next one goes on there.
+        out: The folder to write. If a call was stopped, the next one goes on there; files that
+            have changed since are copied again.
         size: The shorter side of the copies.
         lossless: Save all copies as PNG.
         workers: Number of decoding threads.
@@ -97,7 +101,7 @@ def prepare(
 
     def copy(name: str) -> str | Skipped:
         target = folder / name
-        if target.exists():
+        if _is_current(target, source, name):
             return "there"
         try:
             make_folder_of(target)
@@ -111,8 +115,23 @@ def prepare(
             done += pool.map(copy, names[start : start + _TOGETHER])
             after_file(len(done), len(names))
     shrunk, kept, there = (done.count(kind) for kind in ("shrunk", "kept", "there"))
-    skipped = tuple(each for each in done if isinstance(each, Skipped))
-    return Prepared(shrunk, kept, there, skipped)
+    skipped = [each for each in done if isinstance(each, Skipped)]
+    skipped += [Skipped(printable(name), _GONE) for name in _others(folder, names)]
+    return Prepared(shrunk, kept, there, tuple(skipped))
+
+
+def _is_current(target: Path, source: Source, name: str) -> bool:
+    """Whether a file was copied after it, or the archive that it is in, has changed."""
+    original = source.root / name if isinstance(source, FolderSource) else source.root
+    with suppress(OSError):
+        return target.stat().st_mtime_ns >= original.stat().st_mtime_ns
+    return False
+
+
+def _others(folder: Path, names: list[str]) -> list[str]:
+    """Files in the folder of the copies that are copies of none of these."""
+    there = (each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
+    return sorted({name for name in there if not name.startswith(".")} - set(names))
 
 
 def _begin(folder: Path, job: _Job) -> None:

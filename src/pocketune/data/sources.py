@@ -20,7 +20,14 @@ from pocketune.files import ARCHIVE_DAMAGE, reading, shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-MANIFEST, STEP = "manifest.json", "step.onnx"  # the folder of a kit or run holds both
+_OURS = (
+    frozenset({"manifest.json", "step.onnx"}),
+    frozenset({"metrics.jsonl"}),
+    frozenset({"plan.json"}),
+    frozenset({"compare.json"}),
+)
+"""Files by which the folder of a kit or run, a run without its kit, a plan and a comparison are
+known. Users may keep them next to their photos."""
 ENCRYPTED = 0x1  # bit in the flags of an archive member
 _SYSTEM = frozenset({"__macosx", "thumbs.db", "desktop.ini", "@eadir"})
 """What macOS, Windows and storage servers add to folders and archives, in lower case."""
@@ -123,8 +130,8 @@ class FolderSource:
                         found.append(f"{folder}{entry.name}/")
         except OSError as error:
             _refuse(error)
-        if folder and {folder + MANIFEST, folder + STEP} <= set(found):
-            return []  # a run or a kit, which users may keep next to their photos
+        if folder and _is_ours({name.removeprefix(folder) for name in found}):
+            return []
         links += sorted(linked)
         return sorted(found)
 
@@ -280,21 +287,25 @@ def is_inside(name: str) -> bool:
 
 
 def _users_own(names: Names) -> Names:
-    """Sorted names without the system's files and without the folders of runs and kits.
-
-    Users may keep a run next to the photos that it was trained on.
-    """
+    """Sorted names without the system's files and without the folders of runs, kits and plans."""
     places, numbers = names.folders()
-    holds = [
-        {name.rpartition("/")[0] for name in names if name.endswith(f"/{file}")}
-        for file in (MANIFEST, STEP)
-    ]
-    ours = tuple(f"{place}/" for place in holds[0] & holds[1])
+    marks = tuple(f"/{file}" for file in frozenset().union(*_OURS))
+    held: dict[str, set[str]] = {}
+    for name in names:
+        if name.endswith(marks):
+            place, _, file = name.rpartition("/")
+            held.setdefault(place, set()).add(file)
+    ours = tuple(f"{place}/" for place, files in held.items() if _is_ours(files))
     seen = [not (_is_hidden(place) or f"{place}/".startswith(ours)) for place in places]
     files = (_is_hidden(name.rpartition("/")[2]) for name in names)
     return names.take(
         np.flatnonzero(np.array(seen, bool)[numbers] & ~np.fromiter(files, bool, len(names)))
     )
+
+
+def _is_ours(files: set[str]) -> bool:
+    """Whether a folder with these files was written by Pocketune."""
+    return any(marks <= files for marks in _OURS)
 
 
 def _not_hidden(names: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ from pocketune.files import ARCHIVE_DAMAGE, reading, regular, replacing
 from pocketune.kit.packed import Packed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -51,13 +51,16 @@ def write_tensors(
         _write(file, tensors, {"kind": kind, "schema": SCHEMA, **metadata})
 
 
-def read_tensors(path: Source, *, kind: str, codes: bool = False) -> tuple[State, dict[str, Any]]:
+def read_tensors(
+    path: Source, *, kind: str, codes: bool = False, only: Collection[str] | None = None
+) -> tuple[State, dict[str, Any]]:
     """Read a file of `write_tensors`: its tensors and its metadata.
 
     Args:
         path: The file.
         kind: Kind of the file.
         codes: Accept tensors of int8 and uint8 as well.
+        only: Names of the tensors that are wanted; None for all.
 
     Raises:
         PocketuneError: The file is missing, unreadable, damaged or of another kind, or a value is
@@ -69,7 +72,8 @@ def read_tensors(path: Source, *, kind: str, codes: bool = False) -> tuple[State
             return _unpacked(path, kind, types)
     with reading(path, SafetensorError, ValueError):
         names, metadata = _read_metadata(path, kind)
-        return {name: _read_one(path, name, types) for name in names}, metadata
+        wanted = [name for name in names if only is None or name in only]
+        return {name: _read_one(path, name, types) for name in wanted}, metadata
 
 
 def copy_tensors(path: Path, arrays: Mapping[str, NDArray[np.float32]], *, kind: str) -> None:

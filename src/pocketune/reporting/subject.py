@@ -46,10 +46,18 @@ def report(path: StrPath, out: StrPath | None = None, *, photos: StrPath | None 
     """
     require_packages()
     path = Path(path)
+    if out is not None:
+        _check_replaced(Path(out))
     page, beside = _page(path, photos)
     file = Path(out) if out is not None else beside
     write(page, file)
     return file
+
+
+def _check_replaced(file: Path) -> None:
+    """Check that a report replaces nothing but a page, such as the network of a run."""
+    if file.exists() and file.suffix.lower() not in (".html", ".htm"):
+        raise PocketuneError(f"{file} exists and is not a page: choose a name that ends in .html")
 
 
 def _page(path: Path, photos: StrPath | None) -> tuple[Page, Path]:

@@ -83,3 +83,21 @@ class TestOfKaggle:
         }
         message = refusal(tree({**photos, **tables}))
         assert "train/_classes.csv and val/_classes.csv have different columns" in message
+
+
+class TestBesideResults:
+    """The tables of an evaluation may lie beside the photos."""
+
+    RESULTS = "class,images,correct\na,2,1\nb,2,2\n"
+
+    def test_the_table_of_files_is_used(self, tree):
+        names = [f"img/{i}.png" for i in range(4)]
+        files = {**{name: i for i, name in enumerate(names)}, "per_class.csv": self.RESULTS}
+        path = tree({**files, "animals.csv": lines(names, "csv")})
+        assert pairs(load_splits(path, val_fraction=0).train)["img/2.png"] == "a"
+
+    def test_two_tables_of_files_are_uncertain(self, tree):
+        names = [f"img/{i}.png" for i in range(4)]
+        files = {name: i for i, name in enumerate(names)}
+        path = tree({**files, "one.csv": lines(names, "csv"), "two.csv": lines(names, "csv")})
+        assert "one class only, 'img'" in refusal(path)

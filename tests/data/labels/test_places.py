@@ -1,5 +1,6 @@
 """Tables as they are found on the web: with other titles, and names without folder or suffix."""
 
+import unicodedata
 from functools import partial
 
 import pytest
@@ -129,3 +130,14 @@ class TestRefused:
     def test_no_photos(self, tree):
         message = refusal(tree({"x.png": 1, "labels.csv": written()}))
         assert "its first line has id, breed; rename its columns" in message
+
+
+@pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
+def test_accents_may_be_written_in_two_ways(tree, pack, forms):
+    listed, stored = (
+        [unicodedata.normalize(each, f"caf\u00e9{n}.png") for n in (0, 1)] for each in forms
+    )
+    table = f"file,label\n{listed[0]},cat\n{listed[1]},dog\n"
+    path = tree({"labels.csv": table, **{name: number for number, name in enumerate(stored)}})
+    for each in (path / "labels.csv", path, pack(path)):
+        assert set(load_splits(each, val_fraction=0).train.names) == {*stored}

@@ -138,6 +138,16 @@ class TestTable:
         with pytest.raises(PocketuneError, match=r"lists a\.png twice"):
             read("file,label\na.png,cat\na.png,dog")
 
+    def test_a_photo_to_train_on_is_not_one_to_test(self) -> None:
+        with pytest.raises(PocketuneError, match=r"lists a\.png twice, with different labels or"):
+            read("file,label,split\na.png,cat,train\na.png,cat,test")
+
+    def test_excel_may_name_the_separator(self) -> None:
+        table = read("sep=;\nfile;label\na.png;cat, gray\n")
+        assert table.examples == [Example("a.png", "cat, gray")]
+        with pytest.raises(PocketuneError, match="no label in line 3"):
+            read("sep=;\nfile;label\na.png;\n")
+
     def test_titles_alone(self) -> None:
         assert read("file,label\n").examples == []
 

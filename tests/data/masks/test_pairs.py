@@ -162,6 +162,15 @@ class TestVoc:
         assert train == [("VOC2012/JPEGImages/a.jpg", "VOC2012/SegmentationClass/a.png")]
         assert val[0][0] == "VOC2012/JPEGImages/b.jpg"
 
+    def test_names_may_have_spaces(self, pairs):
+        path = self.lists(pairs(self.names), train="my a\nmy b\nmy a\n")
+        for file in ("JPEGImages/a.jpg", "SegmentationClass/b.png", "JPEGImages/b.jpg"):
+            place = path / "VOC2012" / file
+            place.rename(place.with_name(f"my {place.name}"))
+        place = path / "VOC2012" / "SegmentationClass" / "a.png"
+        place.rename(place.with_name("my a.png"))
+        assert len(split(path, val_fraction=0)[0]) == 2
+
     def test_one_list(self, pairs):
         path = self.lists(pairs(self.names), trainval="a\nb\n")
         assert len(split(path, val_fraction=0)[0]) == 2

@@ -27,6 +27,7 @@ def test_lines():
         (b"1=a\nb", "has 'b' or its value 1 twice"),
         (b"256=a", "no name of a value of 0 to 255 in line 1"),
         (b"0=", "in line 1"),
+        (b"9" * 5000 + b"\n" + b"9" * 5000, "twice"),
         (b"\xff\xfe", "not a list of names in UTF-8"),
     ],
 )
@@ -53,3 +54,34 @@ def test_each_value_that_counts_is_its_own_name(counts, ignored):
     titles = value_names(masks, MaskOptions(ignore=given), "photos")
     kept = counts.keys() - ignored
     assert {v: t for v, t in enumerate(titles) if t} == {v: str(v) for v in kept}
+
+
+def test_a_value_of_thousands_of_digits_is_none():
+    masks = [Mask("a.png", ((0, 5), (1, 5)))]
+    with pytest.raises(PocketuneError, match="is neither a value of 0 to 255 nor a class"):
+        value_names(masks, MaskOptions(ignore="9" * 5000), "photos")
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("sky\nroad", "0=sky,1=road"),
+        ("3=sky", "3=sky,"),
+        ("0=sky\n254=car = red", "0=sky,254=car = red"),
+    ],
+)
+def test_names_in_a_file_are_kept_without_it(text, kept, tmp_path):
+    (tmp_path / "names.txt").write_text(text)
+    given = MaskOptions(class_names=str(tmp_path / "names.txt"))
+    options = given.with_names()
+    assert options == MaskOptions(class_names=kept) == options.with_names()
+    masks = [Mask("a.png", tuple((value, 5) for value in parse_names(text.encode(), "a")))]
+    assert value_names(masks, options, "p") == value_names(masks, given, "p")
+
+
+def test_names_with_commas_stay_in_their_file(tmp_path, monkeypatch):
+    (tmp_path / "names.txt").write_text("sky, blue\nroad")
+    monkeypatch.chdir(tmp_path)
+    options = MaskOptions(class_names="names.txt").with_names()
+    assert options.class_names == str(tmp_path / "names.txt")
+    assert MaskOptions(ignore="0").with_names() == MaskOptions(ignore="0")

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from pocketune.device.train.photos import Photos
+from pocketune.device.train.progress import Silent
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
@@ -95,3 +96,28 @@ def test_a_missing_folder_leaves_no_run(run: Run, tmp_path: Path) -> None:
     with pytest.raises(PocketuneError, match="does not exist"):
         run(photos=tmp_path / "nowhere")
     assert not (tmp_path / "run").exists()
+
+
+def test_photos_that_an_earlier_run_was_trained_on_are_said_to_validate(
+    run: Run, tmp_path: Path
+) -> None:
+    told: list[str] = []
+
+    class Notes(Silent):
+        def note(self, text: str) -> None:
+            told.append(text)
+
+    first = run(out=tmp_path / "first", epochs=1, val_fraction=0)
+    run(kit=first.run, out=tmp_path / "second", epochs=1, val_fraction=0.5, progress=Notes())
+    (said,) = [each for each in told if each.startswith("validation")]
+    half = RunRecord.read(tmp_path / "second").photos.validation
+    assert f"{half} of {half} photos have the names of photos that the run was trained on" in said
+    told.clear()
+    run(
+        kit=tmp_path / "second",
+        out=tmp_path / "third",
+        epochs=1,
+        val_fraction=0.5,
+        progress=Notes(),
+    )
+    assert not [each for each in told if each.startswith("validation")]

@@ -153,3 +153,19 @@ def test_a_kit_without_embeddings_is_trained_without_a_description(tmp_path: Pat
     folder = run(tmp_path, TinyKit(embeddings=False))
     assert Kit.open(folder).manifest.embeddings is None
     assert not (folder / KNOWN).exists()
+
+
+def test_few_of_many_validation_photos_are_of_all_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    embedded = describe._embedded
+
+    def watched(engine: Any, photos: Any, *others: Any) -> Any:
+        asked.append(photos.dataset.labels.tolist())
+        return embedded(engine, photos, *others)
+
+    monkeypatch.setattr(describe, "_embedded", watched)
+    monkeypatch.setattr(describe, "described_photos", lambda *_: len(CLASSES))
+    run(tmp_path, val_fraction=0.5)
+    assert [sorted(labels) for labels in asked] == [list(range(len(CLASSES)))] * 2

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pocketune.errors import PocketuneError
-from pocketune.kit.names import METRICS, RESULT
+from pocketune.kit.names import BEST, LAST, METRICS, RESULT
 
 from ..runs import lines
 from ..softmax_engine import write_softmax_kit
@@ -63,3 +63,15 @@ def test_an_empty_folder_and_what_a_killed_start_left_are_taken(run: Run, tmp_pa
 def test_a_zipped_kit(run: Run, tmp_path: Path) -> None:
     kit = write_softmax_kit(tmp_path / "kit.zip")
     assert run(kit=kit.path, epochs=1).steps == PER_EPOCH
+
+
+def test_a_trained_network_without_its_checkpoint_is_not_overwritten(
+    run: Run, tmp_path: Path
+) -> None:
+    run(epochs=1)
+    for name in (RESULT, LAST):
+        (tmp_path / "run" / name).unlink()
+    before = (tmp_path / "run" / BEST).read_bytes()
+    with pytest.raises(PocketuneError, match="run is not empty: choose a new folder"):
+        run(epochs=1)
+    assert (tmp_path / "run" / BEST).read_bytes() == before

@@ -67,10 +67,12 @@ def test_a_run_is_trained_by_one_process_at_a_time(run: Run, tmp_path: Path) -> 
     def interfere(result: Gradients) -> Gradients:
         with pytest.raises(PocketuneError, match=message):
             resume(tmp_path / "run", engine=SoftmaxEngine)
-        (tmp_path / "run" / LAST).rename(tmp_path / LAST)  # as if it had only just begun
+        for name in (LAST, BEST):
+            (tmp_path / "run" / name).rename(tmp_path / name)  # as if it had only just begun
         with pytest.raises(PocketuneError, match=message):
             run()
-        (tmp_path / LAST).rename(tmp_path / "run" / LAST)
+        for name in (LAST, BEST):
+            (tmp_path / name).rename(tmp_path / "run" / name)
         return result
 
     assert run(engine=failing("gradients", 5, interfere)).steps == 18
@@ -200,3 +202,19 @@ def test_full_disk(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert (stopped / LAST).read_bytes() == before
     assert resume(stopped, engine=SoftmaxEngine, progress=Silent()).steps == 18
+
+
+def test_a_run_validates_on_the_photos_that_its_limit_of_time_left(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: Gradients) -> Gradients:
+        raise StopError
+
+    monkeypatch.setattr(limit_module, "_measure", lambda *_: Pace(0.1, 500.0, opening=0.0))
+    with pytest.raises(StopError):
+        run(engine=failing("gradients", 2, stop), checkpoint_every=1, seconds=10_000)
+    validates = Checkpoint.load(tmp_path / "run" / LAST).validates
+    monkeypatch.undo()
+    result = resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
+    assert validates is not None and result.best is not None
+    assert RunRecord.read(tmp_path / "run").photos.validation == validates < 9

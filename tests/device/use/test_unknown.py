@@ -9,7 +9,8 @@ from pocketune.device import Model, predict
 from pocketune.device.train.progress import Silent
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import train
-from pocketune.device.use.unknown import known_of
+from pocketune.device.use.delta import Delta
+from pocketune.device.use.unknown import find_known, known_of
 from pocketune.errors import PocketuneError
 from pocketune.tasks import Attributes
 
@@ -35,6 +36,7 @@ def test_a_run_that_cannot_tell_says_which_cause_it_is(
     kit = write_softmax_kit(tmp_path / "kit")
     photos = write_softmax_photos(tmp_path / "photos")
     train(kit, photos, tmp_path / "run", epochs=1, engine=SoftmaxEngine, progress=Silent())
+    (tmp_path / "run" / "known.safetensors").unlink()
     model = Model.open(tmp_path / "run")
 
     def why() -> str:
@@ -42,7 +44,6 @@ def test_a_run_that_cannot_tell_says_which_cause_it_is(
             known_of(model)
         return str(caught.value).partition("none of its classes")[2]
 
-    (model.kit.path / "known.safetensors").unlink(missing_ok=True)
     assert why().startswith(": its time limit was too short to look at them again")
     record = RunRecord.read(model.kit.path)
     limited = replace(record, settings={**record.settings, "budget": 1})
@@ -54,3 +55,17 @@ def test_a_run_that_cannot_tell_says_which_cause_it_is(
     assert why() == ", because 3 are too many"
     (model.kit.path / "result.json").unlink()
     assert why().startswith(", because the run is not finished; resume with: ")
+
+
+def test_a_delta_without_a_description_has_not_that_of_the_run_it_is_used_with(
+    tmp_path: Path,
+) -> None:
+    kit = write_softmax_kit(tmp_path / "kit")
+    photos = write_softmax_photos(tmp_path / "photos")
+    for name in ("one", "other"):
+        out = tmp_path / name
+        train(kit, photos, out, epochs=1, engine=SoftmaxEngine, progress=Silent())
+    (tmp_path / "other" / "known.safetensors").unlink()
+    model = Delta.of(tmp_path / "other").model(tmp_path / "one")
+    assert find_known(model) is None
+    assert find_known(Delta.of(tmp_path / "one").model(tmp_path / "other")) is not None

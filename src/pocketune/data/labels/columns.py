@@ -96,9 +96,18 @@ def titled(
 
     With `text`, a single column of another title may hold classes.
     """
-    titles = _plain(first)
-    file = next((titles.index(title) for title in FILES if title in titles), None)
+    file = _file(first)
     return None if file is None else _labeled(first, file, name, tasks, text)
+
+
+def names_files(first: Sequence[str]) -> bool:
+    """Whether the first line of a table has a title of the column of files."""
+    return _file(first) is not None
+
+
+def _file(first: Sequence[str]) -> int | None:
+    titles = _plain(first)
+    return next((titles.index(title) for title in FILES if title in titles), None)
 
 
 def _labeled(

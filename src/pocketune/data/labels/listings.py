@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from pocketune.data.examples import Example, Examples
+from pocketune.data.labels.columns import names_files
 from pocketune.data.labels.layouts import PARTS, TRAIN, TestUse, folders, in_use
 from pocketune.data.labels.lists import read_list
 from pocketune.data.labels.places import Places
@@ -31,8 +32,9 @@ def choose_tables(source: Source, names: Sequence[str], prefix: str) -> list[str
     """The tables that list the photos of a folder; empty for none, or if it is not certain.
 
     It is the one table beside all folders, or in the one folder of all files. Of several, it is
-    `labels.csv`, or `train.csv` with those of other parts that have the same columns. Otherwise it
-    is the one of each folder of a part, as `train/metadata.jsonl`.
+    `labels.csv`, or `train.csv` with those of other parts that have the same columns, or the only
+    one with a title of the column of files. Otherwise it is the one of each folder of a part, as
+    `train/metadata.jsonl`.
 
     Args:
         source: The files.
@@ -54,6 +56,9 @@ def choose_tables(source: Source, names: Sequence[str], prefix: str) -> list[str
 def _main_tables(source: Source, tables: Sequence[str]) -> list[str]:
     labels = [name for name in tables if _stem(name) in _LABELS]
     train = [name for name in tables if PARTS.get(_stem(name)) == TRAIN]
+    if not labels + train:  # others may be results, of an evaluation for example
+        listing = [name for name in tables if names_files(_titles(source, name))]
+        return listing if len(listing) == 1 else []
     if len(labels + train) != 1:
         return []
     if labels:

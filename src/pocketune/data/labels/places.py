@@ -7,6 +7,7 @@ for `train/a1b2.jpg`.
 from __future__ import annotations
 
 import posixpath
+import unicodedata
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -56,7 +57,7 @@ class Places:
 
     def has_any(self, cells: Iterable[str]) -> bool:
         """Whether a cell is the name of a photo, as it is."""
-        return any(cell and self._is_photo(tidy(cell)) for cell in cells)
+        return any(cell and self._is_photo(self._stored(cell)) for cell in cells)
 
     def learn(self, cells: Collection[str]) -> None:
         """Find out what these cells lack of the names of photos, as others of their column will.
@@ -70,7 +71,7 @@ class Places:
 
     def of(self, cell: str) -> str:
         """The photo that a cell names, relative to the table's folder."""
-        name = tidy(cell)
+        name = self._stored(cell)
         if not self._places:
             return name
         for number, place in enumerate(self._places):
@@ -79,6 +80,14 @@ class Places:
                 self._places.insert(0, self._places.pop(number))  # the next is likely there, too
                 return full
         return name
+
+    def _stored(self, cell: str) -> str:
+        """The name in a cell, its accents as in the name of the file; macOS splits them off."""
+        name = tidy(cell)
+        if name.isascii():
+            return name
+        forms = (name, unicodedata.normalize("NFD", name), unicodedata.normalize("NFC", name))
+        return next(filter(self._exists, forms), name)
 
     def _found(self, cells: Collection[str]) -> dict[str, list[_Place]]:
         """The places of the photos that these cells may name, in one pass over all files."""

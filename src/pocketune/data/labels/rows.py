@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import posixpath
-from itertools import chain
+import re
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from pocketune.errors import PocketuneError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 CELEBA = "list_attr_celeba.txt"
 JSON_LINES = ".jsonl"
 _SUFFIXES = (".csv", ".tsv", JSON_LINES)
+
+_SEPARATOR = re.compile("sep=([,;\t])", re.IGNORECASE)
 
 Row = tuple[int, list[str]]
 """A line number, and cells without surrounding spaces."""
@@ -49,9 +52,10 @@ def _csv(data: bytes, name: str) -> Iterator[Row]:
     try:
         first = data.partition(b"\n")[0].decode("utf-8-sig")
         separator = max(",;\t", key=first.count)
+        named = _SEPARATOR.fullmatch(first.rstrip())  # as Excel writes it
         text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")
-        reader = csv.reader(text, delimiter=separator)
-        for row in reader:
+        reader = csv.reader(text, delimiter=named[1] if named else separator)
+        for row in islice(reader, bool(named), None):
             cells = [cell.strip() for cell in row]
             if any(cells):
                 yield reader.line_num, cells

@@ -87,12 +87,11 @@ def read_table(
     columns = find_columns(Text(name, first, few, cells), tasks, places)
     if not columns.titled:
         rows = read_rows(data, name)
-    place = tidy
+    place = tidy if places is None else places.of
     if places is not None and not places.has_any(islice(cells(columns.file), _FEW)):
         places.learn(_spread(cells(columns.file)))
-        place = places.of
     examples = Examples(_example(row, line, columns, name, part, place) for line, row in rows)
-    return Table(_unique(in_use(examples, test), name), columns.task, columns.label.titles)
+    return Table(in_use(_unique(examples, name), test), columns.task, columns.label.titles)
 
 
 def has_titles(data: bytes, name: str, tasks: Sequence[type[Task]]) -> bool:

@@ -22,7 +22,7 @@ from pocketune.errors import PocketuneError
 from pocketune.files import shown
 
 LABEL_MAP = "labelmap.txt"
-_LINE = re.compile(r"(.*?)\s*:\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*(:.*)?")
+_LINE = re.compile(r"(.*?)\s*:\s*(\d{1,3})\s*,\s*(\d{1,3})\s*,\s*(\d{1,3})\s*(:.*)?")
 _MODES = ("P", "RGB", "RGBA")
 _VALUES = 256
 _STRIP = 1 << 15

@@ -140,8 +140,8 @@ def _voc(
     for part in used:
         listed = lists[part]
         with reading(shown(listed)), source.open(listed) as stream:
-            keys = stream.read().decode("utf-8", "replace").split()
-        for key in keys:
+            lines = stream.read().decode("utf-8-sig", "replace").splitlines()
+        for key in dict.fromkeys(filter(None, map(str.strip, lines))):
             _check_listed(key, images, masks, listed)
             examples.append(Example(images[key], Mask(masks[key]), PARTS.get(part)))
     return examples

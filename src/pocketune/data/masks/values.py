@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pocketune.errors import PocketuneError, Remedy
@@ -34,6 +34,23 @@ class MaskOptions:
 
     ignore: str | None = None
     class_names: str | None = None
+
+    def with_names(self) -> MaskOptions:
+        """The same with the names in place of a file of them, which may move or change.
+
+        The file stays if a name has a comma.
+
+        Raises:
+            PocketuneError: The file cannot be read, or is no list of names.
+        """
+        names = _named(self, None)
+        if names is None:
+            return self
+        if any("," in name for name in names.values()):
+            return replace(self, class_names=str(Path(str(self.class_names)).absolute()))
+        listed = ",".join(f"{value}={name}" for value, name in names.items())
+        # without a comma, it would be taken for a path
+        return replace(self, class_names=listed if "," in listed else f"{listed},")
 
     def check_unused(self, task: str) -> None:
         """Refuse options where no masks are read.
@@ -128,7 +145,7 @@ def parse_names(text: bytes, where: str) -> dict[int, str]:
     names: dict[int, str] = {}
     for number, line in enumerate(lines):
         value, name = number, line.strip()
-        if explicit := re.fullmatch(r"(\d+)\s*=\s*(.*)", name):
+        if explicit := re.fullmatch(r"(\d{1,9})\s*=\s*(.*)", name):
             value, name = int(explicit[1]), explicit[2]
         if not name or value >= VALUES:
             raise PocketuneError(
@@ -153,7 +170,7 @@ def _ignored(given: str | None, names: dict[int, str], where: str) -> set[int]:
     ignored = {IGNORED}
     for token in (str(IGNORED) if given is None else given).split(","):
         each = token.strip()
-        value = values.get(each, int(each) if each.isdecimal() else VALUES)
+        value = values.get(each, int(each) if re.fullmatch(r"\d{1,9}", each) else VALUES)
         if value >= VALUES:
             known = f"the classes are {shown(', '.join(values), 200)}" if values else "give a value"
             raise PocketuneError(

@@ -131,7 +131,7 @@ def _polygons(
         PocketuneError: A line is none, or of a class without a name.
     """
     found = []
-    for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
+    for number, line in enumerate(text.decode("utf-8-sig", "replace").splitlines(), 1):
         if not line.strip():
             continue
         place = f"{shown(name)} has in line {number}"

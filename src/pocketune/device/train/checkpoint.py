@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pocketune.data.names import name_digests
 from pocketune.device.train.folder import Run, RunIdentity
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
@@ -127,6 +128,8 @@ class Checkpoint:
         identity: The kit, photos and classes that the checkpoint belongs to.
         trained: Checksums (n,) of the names of the training photos, uint32.
         shortened: Whether a limit of time left room for fewer steps than the run was asked for.
+        validates: Number of validation photos; it may have left room for a part of them, too. None
+            for all.
     """
 
     parameters: State
@@ -138,6 +141,7 @@ class Checkpoint:
     identity: RunIdentity
     trained: NDArray[np.uint32]
     shortened: bool = False
+    validates: int | None = None
 
     def save(self, path: Path) -> None:
         """Replace `path`, atomically.
@@ -157,6 +161,7 @@ class Checkpoint:
             "photos": self.photos,
             "identity": asdict(self.identity),
             "shortened": self.shortened,
+            "validates": self.validates,
         }
         write_tensors(path, tensors, kind="checkpoint", metadata=metadata)
 
@@ -187,6 +192,7 @@ class Checkpoint:
                 ),
                 trained=trained.view("<u4"),
                 shortened=metadata.get("shortened", False),
+                validates=metadata.get("validates"),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise PocketuneError(f"{path} is not a complete checkpoint ({error})") from error
@@ -277,6 +283,19 @@ class TrainedNetwork:
         copy_tensors(path, arrays, kind="trained network")
 
 
+def trained_names(kit: Kit) -> NDArray[np.uint32] | None:
+    """Checksums (n,) of the names of the photos that a run was trained on; None for a kit.
+
+    Raises:
+        PocketuneError: The run's checkpoint is damaged.
+    """
+    last = kit.find(LAST)
+    if last is None:
+        return None
+    tensors, _ = read_tensors(last, kind="checkpoint", codes=True, only=(_TRAINED,))
+    return tensors[_TRAINED].view("<u4") if _TRAINED in tensors else None
+
+
 def _score(values: dict[str, Any] | None) -> Score | None:
     return None if values is None else Score(**values)
 
@@ -306,8 +325,9 @@ class Saver:
             settings=self._run.settings,
             photos=str(self._run.photos.path),
             identity=self._run.identity,
-            trained=self._run.photos.splits.train.name_digests(),
+            trained=name_digests(self._run.photos.splits.train.names),
             shortened=self._run.shortened,
+            validates=len(self._run.photos.splits.val),
         ).save(self._run.folder / LAST)
         self._saved_at = time.monotonic()
 

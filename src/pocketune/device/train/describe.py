@@ -52,7 +52,7 @@ def describe_known(run: Run, state: TrainState, progress: Progress) -> None:
     engine.release()
     reclaim()  # before the check, and before the fit: neither shall set the peak of the process
     train, validation = sample.part(_even(groups, limit)), run.photos.validation
-    held_out = validation and validation.part(np.arange(len(validation.dataset))[:limit])
+    held_out = validation and validation.part(_even(validation.dataset.groups, limit))
     first, others = len(train.dataset), len(held_out.dataset) if held_out else 0
     most, decoding = max(first, others), run.photos.splits.decoding
     needed = ending_bytes(manifest, classes=classes, photos=most, decoding=decoding)

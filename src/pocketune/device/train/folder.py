@@ -18,7 +18,7 @@ from pocketune.device.train.interrupt import NothingKept
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import is_partial, reading, refuse_undecodable, regular, writing
 from pocketune.kit.kit import Kit
-from pocketune.kit.names import EVENTS, LAST, METRICS, RESULT, RUN_FILES
+from pocketune.kit.names import BEST, EVENTS, LAST, METRICS, RESULT, RUN_FILES
 from pocketune.kit.storage import run_file
 from pocketune.signals import signal_of
 
@@ -238,7 +238,7 @@ def check_new_run_folder(folder: Path) -> None:
                 "run exists", "resume it, or choose another folder for a new one", run=folder
             ),
         )
-    left_over = METRICS in names and all(_is_ours(name) for name in names)
+    left_over = METRICS in names and BEST not in names and all(map(_is_ours, names))
     if names and not left_over:
         raise PocketuneError(f"{folder} is not empty: choose a new folder for the run")
 

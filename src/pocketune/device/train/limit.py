@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from pocketune.data import Loader, Purpose, random_stream
+from pocketune.data import Purpose, random_stream
 from pocketune.device.cache.choice import Parts
 from pocketune.device.cache.code import Features
 from pocketune.device.train.temper import BATCHES
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pocketune.data import Batch
+    from pocketune.data import Batch, Loader
     from pocketune.device.engine.base import Engine, Preparing
     from pocketune.device.train.folder import Run
 
@@ -75,7 +75,8 @@ def within(run: Run, engine: Engine, *, refits: bool = False) -> Run:
         return run
     pace = _measure(run, engine)
     left = max(0.0, run.deadline - time.monotonic())
-    run = _validating(run, math.ceil(VALIDATION_SHARE * left / pace.photo))
+    most = math.ceil(VALIDATION_SHARE * left / pace.photo)
+    run = replace(run, photos=run.photos.validated_on(most))
     validation = pace.opening + pace.photo * len(run.photos.splits.val)
     again = pace.opening + SLOWER * pace.photo * len(run.photos.splits.train)
     if not refits or again + validation > REFIT_SHARE * left:
@@ -123,17 +124,6 @@ def fitting_steps(
     if later is None or left <= spent:
         return max(0, int(left / (step + share)))
     return first + int((left - spent) / (later + share))
-
-
-def _validating(run: Run, most: int) -> Run:
-    """The run with at most so many validation photos, evenly spread."""
-    loader = run.photos.validation
-    if loader is None or len(loader.dataset) <= most:
-        return run
-    part = loader.dataset.thinned(most)
-    splits = replace(run.photos.splits, val=part)
-    fewer = Loader(part, size=loader.size, batch=loader.batch, train=False)
-    return replace(run, photos=replace(run.photos, splits=splits, validation=fewer))
 
 
 def _measure(run: Run, engine: Engine) -> Pace:

@@ -23,7 +23,7 @@ def masks_of(kit: Kit, given: MaskOptions) -> MaskOptions:
     last = kit.find(LAST)
     if last is None:
         return given
-    _, metadata = read_tensors(last, kind="checkpoint", codes=True)
+    _, metadata = read_tensors(last, kind="checkpoint", codes=True, only=())
     own = metadata.get("settings", {})
     return MaskOptions(
         ignore=given.ignore or own.get("ignore"),

@@ -19,9 +19,13 @@ from pocketune.data import (
     load_splits,
     random_stream,
 )
+from pocketune.data.names import name_digests
+from pocketune.errors import counted
 from pocketune.files import shown
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from pocketune.arrays import StrPath
     from pocketune.data.masks.numbered import AfterMask
     from pocketune.device.train.settings import TrainSettings
@@ -107,6 +111,15 @@ class Photos:
         place = path.absolute()  # a run may be resumed in another folder
         return cls(place, splits, training, validation if len(splits.val) else None, sample)
 
+    def validated_on(self, most: int | None) -> Photos:
+        """The same with at most so many validation photos, evenly spread; None for all."""
+        loader = self.validation
+        if loader is None or most is None or len(loader.dataset) <= most:
+            return self
+        part = loader.dataset.thinned(most)
+        fewer = Loader(part, size=loader.size, batch=loader.batch, train=False)
+        return replace(self, splits=replace(self.splits, val=part), validation=fewer)
+
     @property
     def task(self) -> Task:
         """The kit's task, with the classes of the photos."""
@@ -160,6 +173,23 @@ class Photos:
         return (
             f"classes  {untested:,} of {len(self.classes):,} {words[0]} {have}, so nothing "
             f"tells how well {words[1]} recognized"
+        )
+
+    def describe_seen(self, seen: NDArray[np.uint32] | None) -> str | None:
+        """What to say of validation photos that an earlier run was trained on; None without any.
+
+        Args:
+            seen: Checksums of the names of its training photos; None without an earlier run.
+        """
+        if seen is None:
+            return None
+        count = int(np.isin(name_digests(self.splits.val.names), seen).sum())
+        if not count:
+            return None
+        return (
+            f"validation  {count:,} of {counted(len(self.splits.val), 'photo')} have the names of "
+            "photos that the run was trained on from which this one starts: if they are the same, "
+            "scores are too good"
         )
 
     def fingerprint(self) -> str:

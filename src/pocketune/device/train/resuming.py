@@ -65,4 +65,4 @@ def find_photos(
             f"the photos in {photos.path} have changed since the run in {kit.path} started: "
             "restore them, or start a new run"
         )
-    return photos
+    return photos.validated_on(checkpoint.validates)

@@ -18,7 +18,7 @@ from pocketune.device.memory.budget import check_budget
 from pocketune.device.memory.estimate import with_description
 from pocketune.device.memory.process import ProcessMemory, process_memory, reclaim
 from pocketune.device.memory.sizes import format_size, parse_size
-from pocketune.device.train.checkpoint import TrainState
+from pocketune.device.train.checkpoint import TrainState, trained_names
 from pocketune.device.train.checks import (
     check_accumulation,
     check_balance,
@@ -166,7 +166,7 @@ def train(
     check_rates(opened, settings)
     if opened.manifest.task.dense:
         weights = settings.class_weights or "balanced"
-        masks = masks_of(opened, mask_options(settings))
+        masks = masks_of(opened, mask_options(settings)).with_names()
         settings = replace(settings, class_weights=weights, **asdict(masks))
     reclaim()  # what was imported makes room for the list of the photos
     with closed_on_error(shown):
@@ -195,6 +195,7 @@ def train(
         notes = (
             found.describe_untested() if whole_set else None,
             describe_copies(found.splits) if whole_set else None,
+            found.describe_seen(trained_names(opened)),
             note,
         )
         for told in notes:

@@ -21,6 +21,8 @@ from pocketune.data import (
     load_splits,
     stratify,
 )
+from pocketune.data.labels.layouts import wrapper
+from pocketune.data.names import name_digests
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.memory.budget import check_peak, check_prediction, limited
 from pocketune.device.memory.sizes import parse_pixels
@@ -202,8 +204,10 @@ def _without_training_photos(model: Model, splits: Splits, place: Path) -> Split
     train, val = stratify(dataset.groups, val_fraction=settings.val_fraction, seed=settings.seed)
     own = replace(splits, train=dataset.subset(train), val=dataset.subset(val))
     if own.fingerprint() != checkpoint.identity.photos:
-        is_same_place = place.resolve() == Path(checkpoint.photos).resolve()
-        return _new_ones(splits, checkpoint, place) if is_same_place else splits
+        if place.resolve() == Path(checkpoint.photos).resolve():
+            return _new_ones(splits, checkpoint, place)
+        _note_names(dataset, checkpoint, place)
+        return splits
     trained = f"the run was trained on {len(train)} of these {len(dataset)} photos"
     if not len(val):
         _log.info("%s, so that the figures are too good", trained)
@@ -213,10 +217,28 @@ def _without_training_photos(model: Model, splits: Splits, place: Path) -> Split
     return own
 
 
+def _note_names(dataset: ImageDataset, checkpoint: Checkpoint, place: Path) -> None:
+    """Say how many photos elsewhere have names of training photos; they may be others."""
+    around = wrapper(dataset.names)
+    inside = [name.removeprefix(around) for name in dataset.names]
+    beside = [f"{place.name}/{name}" for name in dataset.names]
+    named = max(
+        int(np.isin(name_digests(names), checkpoint.trained).sum())
+        for names in (dataset.names, inside, beside)
+    )
+    if named:
+        _log.info(
+            "%d of these %d photos have the names of photos that the run was trained on; if they "
+            "are the same, the figures are too good",
+            named,
+            len(dataset),
+        )
+
+
 def _new_ones(splits: Splits, checkpoint: Checkpoint, place: Path) -> Splits:
     """Those of changed photos whose names are not of the training photos."""
     dataset = splits.val
-    is_new = ~np.isin(dataset.name_digests(), checkpoint.trained)
+    is_new = ~np.isin(name_digests(dataset.names), checkpoint.trained)
     if is_new.all():
         return splits
     changed = f"{place} has changed since the run was trained on {(~is_new).sum()} photos in it"

@@ -7,7 +7,7 @@ from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
 from pocketune.device.use.known import Known
 from pocketune.kit.kit import Kit, checked_state
 from pocketune.kit.manifest import KitError, Manifest
-from pocketune.kit.names import BEST, LAST
+from pocketune.kit.names import BEST, KNOWN, LAST
 from pocketune.kit.packed import Source
 from pocketune.tasks import Score, Task
 
@@ -22,7 +22,8 @@ class Model:
         state: Parameters and statistics by name.
         step: Optimizer steps that the values took; 0 for the values of a kit.
         score: Score on the validation photos; None if there is none.
-        known: What photos of the classes look like, if a delta brings it; a run has a file of it.
+        known: What photos of the classes look like, if a delta brings it.
+        known_file: The file of that, if the values are those of a run.
     """
 
     kit: Kit
@@ -31,6 +32,7 @@ class Model:
     step: int = 0
     score: Score | None = None
     known: Known | None = None
+    known_file: Source | None = None
 
     def __repr__(self) -> str:
         score = f", {self.score}" if self.score else ""
@@ -87,7 +89,8 @@ class Model:
             raise KitError(f"{file} does not belong to the kit next to it")
         shapes = kit.manifest.shapes(len(trained.classes))
         state = checked_state(trained.state, shapes, str(file))
-        return cls(kit, trained.classes, state, trained.step, trained.score)
+        known = kit.find(KNOWN)
+        return cls(kit, trained.classes, state, trained.step, trained.score, known_file=known)
 
 
 def as_model(model: Model | StrPath) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from itertools import chain, count, takewhile
 from pathlib import Path
@@ -126,7 +127,7 @@ def _files(names: Sequence[str]) -> list[str]:
 
     Photos whose names differ in their suffix alone keep it, or get a number.
     """
-    paths = [Path(name).absolute() for name in names]
+    paths = [Path(os.path.abspath(name)) for name in names]  # noqa: PTH100 - removes `..`
     folders = zip(*(path.parent.parts for path in paths), strict=False)
     above = sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, folders))
     files: dict[str, None] = {}

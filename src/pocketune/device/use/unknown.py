@@ -6,7 +6,7 @@ from pocketune.device.train.record import RunRecord
 from pocketune.device.use.known import Known, described_photos
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError, Remedy
-from pocketune.kit.names import KNOWN, RESULT
+from pocketune.kit.names import RESULT
 
 
 def known_of(model: Model) -> Known:
@@ -30,7 +30,7 @@ def known_of(model: Model) -> Known:
 
 def find_known(model: Model) -> Known | None:
     """The description of a model's classes, if it has one."""
-    return model.known or Known.load(model.kit.find(KNOWN), model.kit.identity, model.step)
+    return model.known or Known.load(model.known_file, model.kit.identity, model.step)
 
 
 def _not_described(model: Model) -> PocketuneError:

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from pocketune.errors import PocketuneError
+from pocketune.kit.names import MANIFEST
 
 _FOLDER = Path(__file__).parent
 _KITS = {
@@ -49,6 +50,8 @@ def bundled_kit(name: str) -> Path:
 
 
 def kit_path(name: str | os.PathLike[str]) -> Path:
-    """The path itself; or that of the bundled kit of this name, if nothing exists at the path."""
+    """The path itself; or that of the bundled kit of this name, if no kit or run is at the path."""
     path = Path(name)
-    return bundled_kit(str(name)) if str(name) in list_kits() and not path.exists() else path
+    if str(name) not in list_kits() or path.is_file() or (path / MANIFEST).exists():
+        return path
+    return bundled_kit(str(name))
