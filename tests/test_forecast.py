@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from pocketune import forecast
 from pocketune.compiler import Calibration, compile
@@ -22,8 +23,12 @@ from pocketune.tasks import Attributes, Classification, Segmentation, numbered
 from pocketune.weights import create_network
 from pocketune.weights.describe import describe_network
 
-NETWORK = NetworkConfig("mobilenet_v2", classes=4, width=0.1)
+NETWORK = NetworkConfig("mobilenet_v2", classes=4, width=0.1, first_blocks=7)
 STEP: dict[str, Any] = {"size": 64, "batch": 3}
+
+
+def created() -> nn.Module:
+    return create_network("mobilenet_v2", classes=4, width=0.1, first_blocks=7)
 
 
 def drafted(method: str = "blocks", **options: Any) -> Manifest:
@@ -44,8 +49,7 @@ def at_once(plain: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("method", ["blocks", "mobiletl"])
 def test_the_graphs_are_those_of_the_kit(method: str, tmp_path: Path) -> None:
-    network = create_network(NETWORK.name, classes=4, width=NETWORK.width)
-    adapted = adapt(network, create_method(method))
+    adapted = adapt(created(), create_method(method))
     kit = compile(adapted, tmp_path / "kit", **STEP).manifest
     assert replace(kit, files={}) == drafted(method, calibrated=False)
 
@@ -69,7 +73,7 @@ def test_a_kit_of_pixels_is_drafted(stride: int, tmp_path: Path) -> None:
 
 def test_an_integer_frozen_part_is_drafted_without_images(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    adapted = adapt(create_network(NETWORK.name, classes=4, width=0.1), create_method("last"))
+    adapted = adapt(created(), create_method("last"))
     images = np.random.default_rng(0).integers(0, 256, (8, 64, 64, 3), dtype=np.uint8)
     calibration = Calibration(images)
     kit = compile(adapted, tmp_path / "kit", frozen_bits=8, calibration=calibration, **STEP)
@@ -147,7 +151,7 @@ def test_bad_arguments(change: dict[str, Any]) -> None:
 
 
 def test_an_adapted_network_is_drafted_without_its_config(plain: Manifest) -> None:
-    adapted = adapt(create_network(NETWORK.name, classes=4, width=0.1), create_method("last"))
+    adapted = adapt(created(), create_method("last"))
     assert draft_network(adapted, **STEP).graphs == plain.graphs
 
 

@@ -17,7 +17,7 @@ from pocketune.arithmetic import usual_arithmetic
 from pocketune.data import Splits
 from pocketune.device.machine import Machine
 from pocketune.device.train.folder import first_run, plan_folder
-from pocketune.device.train.photos import load_photos
+from pocketune.device.train.photos import load_photos, makes_no_steps
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError, author_half
 from pocketune.options import takes_options, with_options
@@ -97,6 +97,7 @@ def plan(
     chosen = with_options(settings or TrainSettings(), options)
     limits = make_limits(chosen.budget, time)
     splits = load_photos(Path(photos), chosen)
+    computed = makes_no_steps(splits, chosen)
     if not len(splits.val) and chosen.val_fraction != 0:
         # A run of so few photos validates on none of them; candidates are compared on some.
         chosen = replace(chosen, val_fraction=COMPARED)
@@ -115,7 +116,7 @@ def plan(
         if drafts is not None:
             sources.append(drafts(context))
         journal.write(process=process, preparing=journal.plan.preparing or monotonic() - began)
-        images = _images(asked, chosen)
+        images = 0 if computed else _images(asked, chosen)
         made = Search(Evidence(Sources(sources), context.probe, journal, images, decoding)).run()
         if journal.is_recalled:
             say(f"the plan in {folder} is complete: nothing was measured again")

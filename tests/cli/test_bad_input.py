@@ -190,7 +190,9 @@ def test_a_working_folder_that_was_removed(
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     monkeypatch.setattr(os, "getcwd", gone)
-    assert "the working folder has been removed" in refusal(run, "train", photos, "--kit", kit)
+    assert "the working folder has been removed" in refusal(
+        run, "train", photos, "--kit", kit, "--epochs", 1
+    )
 
 
 @pytest.mark.timeout(60)
@@ -386,6 +388,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(
 ) -> None:
     real = os.fsync
     arguments = ("train", photos, "--kit", kit, "--out", "run", "--checkpoint-every", 2)
+    arguments += ("--epochs", 9)
 
     def fsync(descriptor: int) -> None:
         if (Path("run") / LAST).exists() and Checkpoint.load(Path("run") / LAST).counters.step == 4:

@@ -391,3 +391,12 @@ def test_kit_show_refuses(run, tmp_path):
 def test_a_file_in_halves_that_is_larger_says_so(run):
     told = run("export", "blocks", "--fp16").stdout
     assert "the file is larger than the ONNX file without these options (1.7 MB)" in told
+
+
+def test_a_run_of_few_photos_knows_how_good_it_is_but_held_none_back(run, photos, kit):
+    assert run("train", photos, "--kit", kit, "--out", "few").exit_code == 0
+    result = run("evaluate", "few")
+    assert result.exit_code == 1
+    assert "the run few held no photos back (its cross-validated accuracy " in result.stderr
+    assert "; give PHOTOS to evaluate" in result.stderr
+    assert "of 30 photos" in run("evaluate", "few", photos).stdout

@@ -26,7 +26,9 @@ SIZE = 32
 )
 def test_a_run_in_pytorch(method: Method, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    network = pocketune.create_network("mobilenet_v2", width=0.35, classes=len(CLASSES))
+    network = pocketune.create_network(
+        "mobilenet_v2", width=0.35, classes=len(CLASSES), first_blocks=6
+    )
     adapted = pocketune.adapt(network, method)
     kit = pocketune.compile(adapted, tmp_path / "kit", batch=4, size=SIZE)
     photos = write_photos(tmp_path / "photos")

@@ -150,12 +150,14 @@ class Splits:
         val: Validation images.
         skipped: Files that were skipped, sorted by name.
         decoding: What decoding the images takes; None if it is not known.
+        divided: Whether the user has divided them.
     """
 
     train: ImageDataset
     val: ImageDataset
     skipped: tuple[Skipped, ...]
     decoding: Decoding | None = None
+    divided: bool = False
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -26,6 +26,8 @@ from pocketune.tasks.segmentation import Mask, class_numbers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
 
 def load_splits(
     path: str | Path,
@@ -91,7 +93,16 @@ def load_splits(
     dataset = _dataset(found, usable, classes, where)
     if isinstance(task, Task):
         dataset = replace(dataset, task=replace(task, classes=dataset.classes))
-    train, val = _divide(dataset, usable, val_fraction, seed)
+    held_out = _held_out(usable)
+    if held_out is None:
+        train, val = map(
+            dataset.subset, stratify(dataset.groups, val_fraction=val_fraction, seed=seed)
+        )
+    else:
+        train, val = (
+            dataset.subset(np.flatnonzero(~held_out)),
+            dataset.subset(np.flatnonzero(held_out)),
+        )
     if len(train):  # empty in an evaluation
         dataset.labeled.check_training(train.labels, val.labels, where)
     parts = " and ".join(sorted(str(part) for part in usable.parts.distinct() if part))
@@ -104,7 +115,7 @@ def load_splits(
         skipped += [Skipped(name, reason) for name in names.take(photos)]
     skipped += [Skipped(name, "an empty folder") for name in found.empty]
     decoding = None if largest is None else largest.decoding
-    return Splits(train, val, tuple(sorted(skipped)), decoding)
+    return Splits(train, val, tuple(sorted(skipped)), decoding, divided=held_out is not None)
 
 
 def _mask_bytes(found: Found) -> int:
@@ -155,18 +166,12 @@ def _dataset(
     return ImageDataset(found.source, usable.names, labels, task, masks)
 
 
-def _divide(
-    dataset: ImageDataset, examples: Examples, val_fraction: float | None, seed: int
-) -> tuple[ImageDataset, ImageDataset]:
-    """The division that the user made, or else that of `stratify` over the task's groups."""
+def _held_out(examples: Examples) -> NDArray[np.bool_] | None:
+    """Which images (n,) the user holds out for validation; None if they are not divided."""
     parts = enumerate(examples.parts.values)
     validation = [number for number, part in parts if part not in (None, TRAIN)]
-    validates = np.isin(examples.parts.numbers, validation)
-    if validates.any():
-        train, val = np.flatnonzero(~validates), np.flatnonzero(validates)
-    else:
-        train, val = stratify(dataset.groups, val_fraction=val_fraction, seed=seed)
-    return dataset.subset(train), dataset.subset(val)
+    held_out = np.isin(examples.parts.numbers, validation)
+    return held_out if held_out.any() else None
 
 
 def _check_any(known: Examples, skipped: Sequence[Skipped], where: str) -> None:

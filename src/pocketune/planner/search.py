@@ -71,7 +71,7 @@ class Search:
     def _ahead(self, trial: Trial) -> str:
         """Why a trial is chosen before others."""
         if not self._evidence.training.images:
-            return "has the better features, and the run has no steps"
+            return "has features at least as good, and the run has no steps"
         if trial.probes:
             return "is ahead, and there was no time for a longer run"
         return "promises more, and there was no time to try it"

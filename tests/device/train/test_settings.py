@@ -196,7 +196,8 @@ def test_resolved_settings_are_what_a_checkpoint_restores() -> None:
 
 def test_the_help_names_the_fraction_that_the_division_takes():
     option = next(each for each in option_fields(TrainSettings) if each.name == "val_fraction")
-    assert option.default_text == f"{VAL_FRACTION} of each class of {FEWEST} or more photos"
+    told = f"{VAL_FRACTION} of each class of {FEWEST} or more photos; 0 without steps"
+    assert option.default_text == told
 
 
 def test_settings_become_options_and_back() -> None:

@@ -16,6 +16,7 @@ from pocketune.device.memory.budget import BudgetExceeded
 from pocketune.device.train import limit as limit_module
 from pocketune.device.train import start as start_module
 from pocketune.device.train.checkpoint import Checkpoint, TrainedNetwork
+from pocketune.device.train.defaults import FEW_PHOTOS
 from pocketune.device.train.display import format_imbalance, format_start
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.loop import validate
@@ -60,6 +61,10 @@ class Collector(Silent):
     def __init__(self) -> None:
         self.counts: list[PhotosReport] = []
         self.starts: list[StartReport] = []
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def photos(self, report: PhotosReport) -> None:
         self.counts.append(report)
@@ -318,3 +323,36 @@ def test_the_checkpoint_knows_where_the_classifier_came_from(run: Run) -> None:
         result.estimate,
         result.start,
     )
+
+
+@pytest.mark.parametrize("each", [20, 67, 84])
+def test_few_photos_give_the_classifier_of_all_of_them(each: int, run: Run, tmp_path: Path) -> None:
+    photos, told = write_photos(tmp_path / "many", each=each, classes=OTHERS), Collector()
+    result = run(photos=photos, epochs=None, progress=told)
+    few = 0.8 * 3 * each < FEW_PHOTOS
+    record = RunRecord.read(result.run)
+    assert (record.steps == 0, record.photos.validation == 0) == (few, few)
+    assert any(note.startswith("steps  none by default") for note in told.notes) == few
+    if few:
+        again = run(photos=photos, out=tmp_path / "again", epochs=0, val_fraction=0)
+        one, other = (Model.open(run).state for run in (result.run, again.run))
+        assert all(np.array_equal(one[name], other[name]) for name in one)
+        assert record.settings.items() >= {"epochs": 0, "val_fraction": 0.0}.items()
+
+
+@pytest.mark.parametrize(
+    "asked", [{"epochs": 1}, {"steps": 2}, {"lr": 0.01}, {"patience": 3}, {"clip": 1.0}]
+)
+def test_steps_are_made_with_few_photos_where_a_setting_asks_for_them(
+    asked: dict[str, Any], run: Run
+) -> None:
+    result = run(**{"epochs": None, **asked})
+    assert result.steps and result.best is not None
+
+
+def test_steps_are_made_with_few_photos_where_they_are_divided(run: Run, tmp_path: Path) -> None:
+    for part, each in (("train", 6), ("val", 3)):
+        write_photos(tmp_path / "divided" / part, each=each, classes=OTHERS)
+    assert run(photos=tmp_path / "divided", epochs=None).steps
+    assert run(out=tmp_path / "part", epochs=None, val_fraction=0.5).steps
+    assert run(out=tmp_path / "random", epochs=None, head_start="random").steps

@@ -56,6 +56,11 @@ describe("the division", () => {
       1, 2, 3,
     ]);
   });
+  it("is a fifth of photos that came to train on, where none came to validate", () => {
+    const train = divide("classification", classes, photos(20, { part: "train" }));
+    expect(train).toEqual(divide("classification", classes, photos(20)));
+    expect(train.filter((each) => each.split === "validation")).toHaveLength(4);
+  });
   it("is that of other classes, where only some are divided by the user", () => {
     const run = divide("classification", classes, [
       ...photos(3, { part: "train" }),

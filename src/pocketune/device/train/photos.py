@@ -20,6 +20,7 @@ from pocketune.data import (
     random_stream,
 )
 from pocketune.data.names import name_digests
+from pocketune.device.train.defaults import FEW_PHOTOS
 from pocketune.errors import counted
 from pocketune.files import shown
 
@@ -220,18 +221,18 @@ def load_photos(
     )
 
 
-def head_alone(splits: Splits, settings: TrainSettings, manifest: Manifest) -> bool:
-    """Whether a run makes no steps and its classifier, computed from all photos, is the result.
+def makes_no_steps(splits: Splits, settings: TrainSettings) -> bool:
+    """Whether the classifier that is computed from all photos is the result of a run by default.
 
-    So it is if the user asks for it, and by default where no class has enough photos to hold some
-    back: nothing could tell whether steps improve on the start, whose cross-validated score is
-    known.
+    So it is with few photos: those that would be held back, to tell whether steps improve on it,
+    make it better than steps do (docs/head.md). So it is, too, where no class has enough to hold
+    some back. With a setting of steps the user asks for them, and with validation photos, too.
     """
-    if settings.length_is_given:
-        return settings.epochs == 0
-    undivided = settings.val_fraction is None and not len(splits.val)
-    computed = settings.head_start != "random" and has_closed_form(manifest, splits.train.labels)
-    return undivided and computed
+    given = settings.length_is_given or settings.given_for_steps or settings.head_start == "random"
+    if given or settings.val_fraction is not None or splits.divided:
+        return False
+    few = len(splits.train) < FEW_PHOTOS or not len(splits.val)
+    return few and splits.train.labeled.targets(splits.train.labels[:1]) is not None
 
 
 def has_closed_form(manifest: Manifest, labels: Labels) -> bool:

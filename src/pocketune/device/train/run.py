@@ -39,7 +39,7 @@ from pocketune.device.train.limit import within
 from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
 from pocketune.device.train.masks import masks_of
-from pocketune.device.train.photos import Photos, head_alone, is_linear, mask_options
+from pocketune.device.train.photos import Photos, is_linear, makes_no_steps, mask_options
 from pocketune.device.train.progress import Progress, closed_on_error
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.refit import is_refitted
@@ -62,6 +62,12 @@ if TYPE_CHECKING:
     from pocketune.device.memory.estimate import MemoryEstimate
     from pocketune.device.train.events import EventFile
     from pocketune.tasks import Score
+
+
+_NO_STEPS = (
+    "steps  none by default for so few photos: the classifier is computed from all of them; set "
+    "epochs to make some"
+)
 
 
 @dataclass(frozen=True)
@@ -158,22 +164,11 @@ def train(
     """
     began = time.monotonic()
     save_memory()
-    settings = with_options(settings or TrainSettings(), options)
+    asked = with_options(settings or TrainSettings(), options)
     opened = kit if isinstance(kit, Kit) else Kit.open(kit)
     factory, folder = engine or _onnx_engine(), Path(out or next_run(photos))
     shown = progress or console()
-    check_accumulation(opened, settings.accumulate)
-    check_rates(opened, settings)
-    if opened.manifest.task.dense:
-        weights = settings.class_weights or "balanced"
-        masks = masks_of(opened, mask_options(settings)).with_names()
-        settings = replace(settings, class_weights=weights, **asdict(masks))
-    reclaim()  # what was imported makes room for the list of the photos
-    with closed_on_error(shown):
-        found = Photos.open(photos, settings, opened, after_mask=shown.counting("masks"), most=most)
-    check_patience(found, settings)
-    check_balance(found, settings, opened)
-    settings = _resolved(settings, found, opened)
+    found, settings = _opened(photos, asked, opened, shown, most)
     reclaim()
     memory = _checked(opened, settings, found, process_memory())
     budget = settings.budget_bytes
@@ -190,17 +185,17 @@ def train(
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
         run = Run(copy, settings, found, identity, memory, began, began + seconds)
-        shown.note(found.describe())
         whole_set = most is None
         notes = (
+            found.describe(),
             found.describe_untested() if whole_set else None,
             describe_copies(found.splits) if whole_set else None,
             found.describe_seen(trained_names(opened)),
+            None if asked.length_is_given or settings.epochs else _NO_STEPS,
             note,
         )
-        for told in notes:
-            if told:
-                shown.note(told)
+        for told in filter(None, notes):
+            shown.note(told)
         with feature_cache(run, shown.note) as cache:
             with closing(shown):
                 state = new_state(run, opened, factory, stoppable(shown, stop), cache)
@@ -263,10 +258,34 @@ def resume(
             return _finish(resumed, state, shown, cache, stop)
 
 
+def _opened(
+    photos: StrPath, asked: TrainSettings, kit: Kit, shown: Progress, most: int | None
+) -> tuple[Photos, TrainSettings]:
+    """The photos of a run, and its settings with what follows from photos and kit in place of None.
+
+    Raises:
+        PocketuneError: The photos cannot be used, or a setting has no effect on them or the kit.
+    """
+    settings = asked
+    check_accumulation(kit, settings.accumulate)
+    check_rates(kit, settings)
+    if kit.manifest.task.dense:
+        weights = settings.class_weights or "balanced"
+        masks = masks_of(kit, mask_options(settings)).with_names()
+        settings = replace(settings, class_weights=weights, **asdict(masks))
+    reclaim()  # what was imported makes room for the list of the photos
+    with closed_on_error(shown):
+        found = Photos.open(photos, settings, kit, after_mask=shown.counting("masks"), most=most)
+        if is_linear(kit.manifest) and makes_no_steps(found.splits, settings):
+            settings = replace(settings, epochs=0, val_fraction=0.0)
+            found = Photos.open(photos, settings, kit, most=most)
+    check_patience(found, settings)
+    check_balance(found, settings, kit)
+    return found, _resolved(settings, found, kit)
+
+
 def _resolved(settings: TrainSettings, found: Photos, kit: Kit) -> TrainSettings:
     """The settings with what follows from the photos and the kit in place of None."""
-    if head_alone(found.splits, settings, kit.manifest):
-        settings = replace(settings, epochs=0)
     if settings.decode_lr is None and kit.is_run:  # its decode head is no longer random
         rate = settings.peak_rates(found.training.batch).main
         settings = replace(settings, decode_lr=rate)

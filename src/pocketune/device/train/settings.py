@@ -12,7 +12,7 @@ from pocketune.device.train.defaults import (
     DRAWS,
     ENOUGH_TO_STOP,
     EPOCHS,
-    FEW_STEPS,
+    FEW_PHOTOS,
     MEASURED_IMAGES,
     OPTIMIZERS,
     RATES,
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 MOMENTUM = 0.9
 RUN_PANEL = "The run"
 
+
+_OF_STEPS = (
+    *("lr", "head_lr", "bias_lr", "side_lr", "decode_lr"),
+    *("momentum", "weight_decay", "warmup", "clip", "patience"),
+)
 
 _run_option = partial(option, panel=RUN_PANEL)
 _option = partial(option, panel="Training")
@@ -90,7 +95,7 @@ class TrainSettings:
         default=None,
         metavar="N",
         unset=f"{EPOCHS[0]} for many photos, up to {SMALL_SET_EPOCHS} for fewer, to make {STEPS:,} "
-        f"steps; up to {EPOCHS[1]} for very few, to make {FEW_STEPS}",
+        f"steps; 0 with fewer than {FEW_PHOTOS} photos of classes or attributes to train on",
         at_least=0,
     )
     steps: int | None = _option(
@@ -174,7 +179,7 @@ class TrainSettings:
         "Fraction of the photos for validation, if there is no train/val split.",
         default=None,
         metavar="FRACTION",
-        unset="0.2 of each class of 10 or more photos",
+        unset="0.2 of each class of 10 or more photos; 0 without steps",
         at_least=0,
         below=1,
     )
@@ -286,6 +291,12 @@ class TrainSettings:
     def length_is_given(self) -> bool:
         """Whether the number of epochs or steps is."""
         return self.epochs is not None or self.steps is not None
+
+    @property
+    def given_for_steps(self) -> dict[str, float]:
+        """The settings that are given and that steps alone follow, but for their number."""
+        default, values = TrainSettings(), {name: getattr(self, name) for name in _OF_STEPS}
+        return {name: value for name, value in values.items() if value != getattr(default, name)}
 
     def rates(self, parameters: Iterable[ParameterSpec]) -> dict[str, float]:
         """Factors on the peak learning rate of weights, by the parameter's name."""

@@ -27,6 +27,7 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.memory.budget import check_peak, check_prediction, limited
 from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.device.train.display import estimate_kind
 from pocketune.device.train.masks import masks_of
 from pocketune.device.train.photos import load_photos
 from pocketune.device.train.record import RunRecord
@@ -263,8 +264,11 @@ def _checkpoint(model: Model) -> Checkpoint:
 def _held_back(model: Model) -> Splits:
     splits = run_photos(model)
     if not len(splits.val):
+        counters = _checkpoint(model).counters
+        known = counters.step == 0 and counters.estimate
+        score = f" (its {estimate_kind(counters.head)} {counters.estimate})" if known else ""
         raise PocketuneError(
-            f"the run {model.kit.path} has no validation photos",
+            f"the run {model.kit.path} held no photos back{score}",
             remedy=Remedy("evaluate photos", "give photos to evaluate"),
         )
     _note_choice(model)

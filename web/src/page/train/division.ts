@@ -19,7 +19,8 @@ export function divide(
   photos: PhotoRecord[],
 ): PhotoEntry[] {
   const entries = (group: PhotoRecord[], labelOf: (photo: PhotoRecord) => Label) => {
-    const divided = group.some((photo) => photo.part !== null);
+    // folders `train` and `test` alone leave it to the run what validates
+    const divided = group.some((photo) => photo.part === "validation");
     const held = divided ? new Set<number>() : heldOut(group);
     return group.map((photo) => ({
       id: photo.id,
