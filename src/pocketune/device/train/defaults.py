@@ -19,6 +19,9 @@ MEASURED_IMAGES = 8
 FEW_PHOTOS = 200
 """Training photos below which the network's rates are lower."""
 
+TOO_FEW_TO_DIVIDE = 125
+"""Photos below which none validate, and the classifier that is computed from all is the result."""
+
 STEPS = 1000
 """Steps after which training on some hundreds of photos gains nothing more."""
 

@@ -20,7 +20,7 @@ from pocketune.data import (
     random_stream,
 )
 from pocketune.data.names import name_digests
-from pocketune.device.train.defaults import FEW_PHOTOS
+from pocketune.device.train.defaults import TOO_FEW_TO_DIVIDE
 from pocketune.errors import counted
 from pocketune.files import shown
 
@@ -231,8 +231,9 @@ def makes_no_steps(splits: Splits, settings: TrainSettings) -> bool:
     given = settings.length_is_given or settings.given_for_steps or settings.head_start == "random"
     if given or settings.val_fraction is not None or splits.divided:
         return False
-    few = len(splits.train) < FEW_PHOTOS or not len(splits.val)
-    return few and splits.train.labeled.targets(splits.train.labels[:1]) is not None
+    photos = len(splits.train) + len(splits.val)
+    undivided = photos < TOO_FEW_TO_DIVIDE or not len(splits.val)
+    return undivided and splits.train.labeled.targets(splits.train.labels[:1]) is not None
 
 
 def has_closed_form(manifest: Manifest, labels: Labels) -> bool:

@@ -12,12 +12,12 @@ from pocketune.device.train.defaults import (
     DRAWS,
     ENOUGH_TO_STOP,
     EPOCHS,
-    FEW_PHOTOS,
     MEASURED_IMAGES,
     OPTIMIZERS,
     RATES,
     SMALL_SET_EPOCHS,
     STEPS,
+    TOO_FEW_TO_DIVIDE,
     UNEVEN,
     Rates,
     default_balance,
@@ -95,7 +95,7 @@ class TrainSettings:
         default=None,
         metavar="N",
         unset=f"{EPOCHS[0]} for many photos, up to {SMALL_SET_EPOCHS} for fewer, to make {STEPS:,} "
-        f"steps; 0 with fewer than {FEW_PHOTOS} photos of classes or attributes to train on",
+        f"steps; 0 with fewer than {TOO_FEW_TO_DIVIDE} photos of classes or attributes",
         at_least=0,
     )
     steps: int | None = _option(
