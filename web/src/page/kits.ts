@@ -19,11 +19,19 @@ export interface Offer {
   path: string | null;
 }
 
+/** A kit that is kept and cannot be read, as one of an older version of the page. */
+export interface Unusable {
+  hash: string;
+  name: string;
+  error: unknown;
+}
+
 const MOST_BYTES = 512 << 20;
 const LEARNED: readonly string[] = ["classification", "attributes"] satisfies TaskName[];
 
 export class Catalog {
   offers: Offer[] = [];
+  unusable: Unusable[] = [];
 
   constructor(private readonly store: Store) {}
 
@@ -32,9 +40,16 @@ export class Catalog {
     const [site, kept] = await Promise.all([siteKits(), this.store.kits()]);
     const known = new Set(site.map(({ hash }) => hash));
     const own: Offer[] = [];
+    const unusable: Unusable[] = [];
     for (const { hash, name, zip } of kept) {
-      if (!known.has(hash)) own.push(offerOf(name, await readKit(zip)));
+      if (known.has(hash)) continue;
+      try {
+        own.push(offerOf(name, await readKit(zip, name)));
+      } catch (error) {
+        unusable.push({ hash, name, error });
+      }
     }
+    this.unusable = unusable;
     const offers = [...site, ...own].filter(({ task }) => LEARNED.includes(task));
     this.offers = offers.sort((a, b) => a.trained - b.trained); // the quickest first
   }
@@ -101,7 +116,8 @@ export async function bytesOf(file: File): Promise<Uint8Array> {
 
 async function siteKits(): Promise<Offer[]> {
   const answer = await fetch("site.json").catch(() => null);
-  return answer?.ok ? ((await answer.json()) as { kits: Offer[] }).kits : [];
+  const listing: unknown = answer?.ok ? await answer.json().catch(() => null) : null;
+  return (listing as { kits: Offer[] } | null)?.kits ?? [];
 }
 
 function offerOf(name: string, { manifest, hash }: Kit): Offer {

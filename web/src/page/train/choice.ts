@@ -1,8 +1,8 @@
 /** The kits as a list to choose from. */
 import type { TaskName } from "../../contract";
 import { button, filePicker, fill, h } from "../dom";
-import { type Catalog, describe, type Offer } from "../kits";
-import { attempt, attempting, note } from "../messages";
+import { type Catalog, describe, type Offer, type Unusable } from "../kits";
+import { attempt, attempting, note, sentence } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
 
@@ -31,6 +31,7 @@ export class KitChoice {
       this.element,
       h("legend", {}, texts.kits),
       ...offers.map((offer) => this.row(offer)),
+      ...this.catalog.unusable.map((kit) => this.unusableRow(kit)),
       filePicker(texts.addKit, "plain", { accept: ".zip" }, ([file]) => {
         if (file) attempt(() => this.add(file));
       }),
@@ -59,21 +60,26 @@ export class KitChoice {
       checked: offer.hash === this.project.kit,
       on: { change: attempting(() => this.project.chooseKit(offer.hash)) },
     });
-    const remove = async () => {
-      await this.catalog.remove(offer.hash);
-      this.show();
-      await this.project.chooseKit(this.project.kit);
-    };
     const label = h(
       "label",
       {},
       choice,
       h("span", {}, h("strong", {}, offer.name), h("small", {}, describe(offer))),
     );
-    const cross =
-      offer.path === null
-        ? button("×", "plain", attempting(remove), { "aria-label": texts.removeKit(offer.name) })
-        : null;
-    return h("div", { class: "kit" }, label, cross);
+    return h("div", { class: "kit" }, label, offer.path === null ? this.cross(offer) : null);
+  }
+
+  private unusableRow(kit: Unusable): HTMLElement {
+    const said = h("p", {}, h("strong", {}, kit.name), h("small", {}, sentence(kit.error)));
+    return h("div", { class: "kit" }, said, this.cross(kit));
+  }
+
+  private cross({ hash, name }: Pick<Unusable, "hash" | "name">): HTMLElement {
+    const remove = async () => {
+      await this.catalog.remove(hash);
+      this.show();
+      await this.project.chooseKit(this.project.kit);
+    };
+    return button("×", "plain", attempting(remove), { "aria-label": texts.removeKit(name) });
   }
 }

@@ -1,0 +1,45 @@
+import "fake-indexeddb/auto";
+import { readFileSync } from "node:fs";
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { UserError } from "../../src/contract";
+import { Catalog } from "../../src/page/kits";
+import { Store } from "../../src/storage/store";
+import { bytes, changed, text } from "../formats/fixtures";
+
+const WHOLE = new Uint8Array(readFileSync(new URL("../fixtures/whole.zip", import.meta.url)));
+
+let number = 0;
+let store: Store;
+let catalog: Catalog;
+
+beforeEach(async () => {
+  vi.stubGlobal("fetch", () => Promise.reject(new TypeError("no network")));
+  store = await Store.open(`kits-${number++}`);
+  catalog = new Catalog(store);
+});
+afterEach(() => void vi.unstubAllGlobals());
+
+const added = () => catalog.add(new File([WHOLE], "whole.zip"));
+
+it("kits that cannot be read are listed beside those that can", async () => {
+  const offer = await added();
+  const older = changed(WHOLE, "manifest.json", (manifest) =>
+    bytes(text(manifest).replace(/"schema": \d+/, '"schema": 1')),
+  );
+  await store.addKit({ hash: "older", name: "old", zip: older });
+  await store.addKit({ hash: "broken", name: "torn", zip: new Uint8Array([1, 2, 3]) });
+  await catalog.load();
+  expect(catalog.offers).toEqual([offer]);
+  const { unusable } = catalog;
+  expect(unusable.map(({ name }) => name).sort()).toEqual(["old", "torn"]);
+  expect(unusable.every(({ error }) => error instanceof UserError)).toBe(true);
+  await catalog.remove("older");
+  expect(catalog.unusable.map(({ hash }) => hash)).toEqual(["broken"]);
+});
+
+it("a page in place of the site's list leaves the kits that are kept", async () => {
+  await added();
+  vi.stubGlobal("fetch", () => Promise.resolve(new Response("<!doctype html>")));
+  await catalog.load();
+  expect(catalog.offers.map(({ name }) => name)).toEqual(["whole"]);
+});
