@@ -334,6 +334,21 @@ describe.skipIf(missing)("the browser", () => {
   });
 });
 
+describe.skipIf(missing)("a kit", () => {
+  const kit = join(import.meta.dirname, "../tests/fixtures/whole.zip");
+
+  it("that is removed gives the focus to the one that is chosen", async () => {
+    const page = await openPage(browser, studio.url);
+    await goTo(page, "Train");
+    await given.choose(page, "Add a kit (.zip)", kit);
+    await page.getByText("The kit whole was checked and added.").waitFor();
+    await page.getByRole("button", { name: "Remove the kit whole" }).click();
+    await page.locator(".kit :checked:focus").waitFor();
+    expect(await page.getByRole("radio").count()).toBe(2);
+    await page.context().close();
+  });
+});
+
 describe.skipIf(missing)("an export", () => {
   let folder: string;
   let host: Server;

@@ -102,7 +102,11 @@ export class Catalog {
     else await this.store.addKit({ hash: kit.hash, name, zip: writeZip(kit.files) });
   }
 
+  /** @throws UserError if the network in use or an interrupted run needs the kit. */
   async remove(hash: string): Promise<void> {
+    const [model, checkpoint] = await Promise.all([this.store.model(), this.store.checkpoint()]);
+    if (model?.kitHash === hash) throw new UserError(texts.kitOfModel);
+    if (checkpoint?.kitHash === hash) throw new UserError(texts.kitOfCheckpoint);
     await this.store.removeKit(hash);
     await this.load();
   }

@@ -219,6 +219,8 @@ export const texts = {
       `The kit ${name} was added; it is for photos that have attributes.`,
   },
   removeKit: (name: string) => `Remove the kit ${name}`,
+  kitOfModel: "The network in use needs this kit; train or open another network first.",
+  kitOfCheckpoint: "The interrupted run needs this kit; let the run go on, or discard it first.",
   kitAdded: (name: string) => `The kit ${name} was checked and added.`,
   kitFacts: (network: string, method: string, pixels: number, values: number) =>
     `${network}, ${pixels} px; trains ${method} (${counted(values, "value")})`,

@@ -1,8 +1,9 @@
 import "fake-indexeddb/auto";
 import { readFileSync } from "node:fs";
-import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import { UserError } from "../../src/contract";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { type Checkpoint, UserError } from "../../src/contract";
 import { Catalog } from "../../src/page/kits";
+import type { ModelRecord } from "../../src/storage/schema";
 import { Store } from "../../src/storage/store";
 import { bytes, changed, text } from "../formats/fixtures";
 
@@ -42,4 +43,23 @@ it("a page in place of the site's list leaves the kits that are kept", async () 
   vi.stubGlobal("fetch", () => Promise.resolve(new Response("<!doctype html>")));
   await catalog.load();
   expect(catalog.offers.map(({ name }) => name)).toEqual(["whole"]);
+});
+
+describe("the kit", () => {
+  it.each([
+    ["the network in use", (hash: string) => store.saveModel({ kitHash: hash } as ModelRecord)],
+    ["an interrupted run", (hash: string) => store.saveCheckpoint({ kitHash: hash } as Checkpoint)],
+  ])("of %s stays", async (_, keep) => {
+    const { hash } = await added();
+    await keep(hash);
+    await expect(catalog.remove(hash)).rejects.toThrow("needs this kit");
+    expect(await store.kit(hash)).toBeDefined();
+  });
+
+  it("of another network is removed", async () => {
+    const { hash } = await added();
+    await store.saveModel({ kitHash: "other" } as ModelRecord);
+    await catalog.remove(hash);
+    expect([catalog.offers, await store.kits()]).toEqual([[], []]);
+  });
 });

@@ -78,6 +78,9 @@ export class KitChoice {
     const remove = async () => {
       await this.catalog.remove(hash);
       this.show();
+      // The cross that had the focus is gone.
+      const { element } = this;
+      (element.querySelector<HTMLElement>(":checked") ?? element.querySelector("button"))?.focus();
       await this.project.chooseKit(this.project.kit);
     };
     return button("×", "plain", attempting(remove), { "aria-label": texts.removeKit(name) });
