@@ -193,6 +193,29 @@ describe.skipIf(missing)("a run that fails", () => {
     await context.close();
   });
 
+  it("is discarded or replaced only if that is confirmed", async () => {
+    const context = await browser.newContext();
+    const page = await paused(context);
+    await page.reload();
+    const notice = page.getByText(/^A run was interrupted/);
+    await notice.waitFor();
+    page.removeAllListeners("dialog");
+    const asked: string[] = [];
+    page.on("dialog", (dialog) => {
+      asked.push(dialog.message());
+      void dialog.dismiss();
+    });
+    await page.getByRole("button", { name: "Discard" }).click();
+    await page.getByRole("button", { name: "Train", exact: true }).click();
+    expect(asked).toEqual([
+      expect.stringMatching(/^Discard what the interrupted run has learned/),
+      expect.stringMatching(/^A new run takes the place of the interrupted one/),
+    ]);
+    await page.reload();
+    await notice.waitFor();
+    await context.close();
+  });
+
   it("to keep its result gives it again once there is room", async () => {
     const context = await browser.newContext();
     const page = await paused(context);

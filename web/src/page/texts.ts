@@ -258,6 +258,9 @@ export const texts = {
   discard: "Discard",
   unfinished: (epoch: number, epochs: number) =>
     `A run was interrupted. It can go on from epoch ${epoch} of ${epochs}.`,
+  discardSure: "Discard what the interrupted run has learned? This cannot be undone.",
+  replaceSure:
+    "A new run takes the place of the interrupted one, which then cannot go on. Train anew?",
   needPhotos: {
     classification: "Training needs photos of two classes; collect some first.",
     attributes:

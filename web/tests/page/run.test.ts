@@ -123,6 +123,31 @@ it("a run that would fail again leaves nothing to go on from", async () => {
   expect(await run.lastCheckpoint()).toBeUndefined();
 });
 
+describe("the checkpoint of another run", () => {
+  const before = { counters: { epoch: 7 } } as Checkpoint;
+  const begun = async () => {
+    await project.store.saveCheckpoint(before);
+    const { run } = newRun();
+    await run.start(CHOICES);
+    await vi.waitFor(() => expect(jobs).toHaveLength(1));
+    return run;
+  };
+
+  it("stays until there is one of the new run", async () => {
+    const run = await begun();
+    expect(await run.lastCheckpoint()).toEqual(before);
+    const after = { counters: { epoch: 1 } } as Checkpoint;
+    say({ kind: "checkpoint", state: after });
+    expect(await run.lastCheckpoint()).toEqual(after);
+  });
+
+  it("stays if the new run fails before", async () => {
+    const run = await begun();
+    say({ kind: "error", message: "The loss is not finite.", final: true });
+    expect(await run.lastCheckpoint()).toEqual(before);
+  });
+});
+
 describe("a run whose kit is still being fetched", () => {
   it("can be stopped, with nothing to keep", async () => {
     const { run, heard } = newRun();

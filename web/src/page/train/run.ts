@@ -22,6 +22,8 @@ export class Run {
   private trainer: Trainer | undefined;
   private photos: PhotoEntry[] = [];
   private saving: Promise<unknown> = Promise.resolve();
+  /** Whether the checkpoint that is kept is of this run, and not of one before. */
+  private hasCheckpoint = false;
 
   constructor(
     private readonly project: Project,
@@ -44,9 +46,9 @@ export class Run {
     const { canTrain, filled, task } = this.project;
     if (!canTrain) throw new UserError(texts.needPhotos[task]);
     const classes = from ? ordered(filled, from.classes) : filled;
+    this.hasCheckpoint = false; // that of another run stays until there is one of this
     await this.begin(async () => {
       const kit = await this.catalog.keep(this.project.kit!);
-      await this.project.store.dropCheckpoint();
       return {
         kit,
         classes: classes.map(({ name }) => name),
@@ -63,6 +65,7 @@ export class Run {
   /** Go on with a run that was interrupted. */
   async resume(checkpoint: Checkpoint): Promise<void> {
     const { epochs, lr, head_lr, optimizer, seed } = checkpoint.settings;
+    this.hasCheckpoint = true;
     await this.begin(async () => ({
       kit: await this.catalog.zip(checkpoint.kitHash),
       classes: checkpoint.classes,
@@ -115,9 +118,10 @@ export class Run {
 
   private on(event: TrainEvent): void {
     if (event.kind === "checkpoint") {
+      this.hasCheckpoint = true;
       this.save(() => this.project.store.saveCheckpoint(event.state));
     }
-    if (event.kind === "error" && event.final) this.drop();
+    if (event.kind === "error" && event.final && this.hasCheckpoint) this.drop();
     if (event.kind === "done") this.finish(modelOf(event.result, this.photos));
     if (event.kind === "done" || event.kind === "stopped" || event.kind === "error") {
       this.trainer = undefined;

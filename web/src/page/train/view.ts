@@ -106,6 +106,7 @@ export class TrainView {
       });
     };
     const discard = async () => {
+      if (!confirm(texts.discardSure)) return;
       this.notice.hidden = true;
       await this.project.store.dropCheckpoint();
       await this.project.store.clearFeatures();
@@ -127,6 +128,7 @@ export class TrainView {
   }
 
   private async start(): Promise<void> {
+    if (!this.notice.hidden && !confirm(texts.replaceSure)) return;
     clear();
     const empty = this.project.classes.find(({ id }) => !this.project.of(id).length);
     if (empty) note(texts.leftOut(empty.name));
