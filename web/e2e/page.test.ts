@@ -334,6 +334,36 @@ describe.skipIf(missing)("the browser", () => {
   });
 });
 
+describe.skipIf(missing)("settings", () => {
+  it.each([
+    ["Epochs", "1.5"],
+    ["Epochs", "-1"],
+    ["Learning rate", "0"],
+    ["Learning rate of the classifier", "-0.1"],
+  ])("with %s of %s do not train", async (name, value) => {
+    const page = await openPage(browser, studio.url);
+    await collect(page, photos(2));
+    await goTo(page, "Train");
+    const field = page.getByLabel(name, { exact: true });
+    await page.getByText("Settings", { exact: true }).click();
+    await field.fill(value);
+    await page.getByText("Settings", { exact: true }).click(); // out of sight
+    await page.getByRole("button", { name: "Train", exact: true }).click();
+    await page.locator(":invalid:focus").waitFor();
+    expect(await field.evaluate((each) => each === document.activeElement)).toBe(true);
+    await page.getByRole("button", { name: "Train", exact: true }).waitFor();
+    await page.context().close();
+  });
+
+  it("of any number of epochs are used", async () => {
+    const page = await openPage(browser, studio.url);
+    await collect(page, photos(2));
+    await train(page, "last", 2000);
+    await page.getByRole("heading", { name: /^Epoch \d+ of 2,?000/ }).waitFor();
+    await page.context().close();
+  });
+});
+
 describe.skipIf(missing)("a kit", () => {
   const kit = join(import.meta.dirname, "../tests/fixtures/whole.zip");
 

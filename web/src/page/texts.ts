@@ -248,6 +248,7 @@ export const texts = {
   epochs: "Epochs",
   rate: "Learning rate",
   headRate: "Learning rate of the classifier",
+  rateOfZero: "A learning rate is above 0.",
   optimizer: "Optimizer",
   byDefault: "by default",
   start: "Train",

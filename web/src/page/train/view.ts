@@ -128,11 +128,13 @@ export class TrainView {
   }
 
   private async start(): Promise<void> {
+    const choices = this.form.choices();
+    if (!choices) return;
     if (!this.notice.hidden && !confirm(texts.replaceSure)) return;
     clear();
     const empty = this.project.classes.find(({ id }) => !this.project.of(id).length);
     if (empty) note(texts.leftOut(empty.name));
-    await this.begin(() => this.run.start(this.form.choices(), this.from()));
+    await this.begin(() => this.run.start(choices, this.from()));
   }
 
   /** The network to train further, if that is asked for and it is of the chosen kit. */
@@ -269,9 +271,9 @@ export class TrainView {
 function settingsForm() {
   const number = (facts: object) =>
     h("input", { type: "number", placeholder: texts.byDefault, ...facts });
-  const epochs = number({ min: 0, max: 1000, step: 1 });
-  const rate = number({ min: 0, max: 10, step: "any" });
-  const headRate = number({ min: 0, max: 10, step: "any" });
+  const epochs = number({ min: 0, step: 1 });
+  const rate = number({ min: 0, step: "any" });
+  const headRate = number({ min: 0, step: "any" });
   const optimizer = h(
     "select",
     {},
@@ -292,9 +294,18 @@ function settingsForm() {
     h("p", {}, texts.settingsHelp),
     fields,
   );
-  const value = (field: HTMLInputElement) =>
-    field.value !== "" && field.validity.valid ? field.valueAsNumber : undefined;
-  const choices = (): Choices => {
+  const value = (field: HTMLInputElement) => (field.value === "" ? undefined : field.valueAsNumber);
+  /** Nothing where a field has what cannot be used, which the browser says beside it. */
+  const choices = (): Choices | undefined => {
+    for (const field of [rate, headRate]) {
+      field.setCustomValidity(value(field) === 0 ? texts.rateOfZero : "");
+    }
+    const wrong = [epochs, rate, headRate].find((field) => !field.validity.valid);
+    if (wrong) {
+      element.open = true; // or it could not be said
+      wrong.reportValidity();
+      return undefined;
+    }
     const [chosenEpochs, lr, headLr] = [epochs, rate, headRate].map(value);
     return {
       ...(chosenEpochs === undefined ? {} : { epochs: chosenEpochs }),
