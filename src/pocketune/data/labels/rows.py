@@ -20,6 +20,9 @@ CELEBA = "list_attr_celeba.txt"
 JSON_LINES = ".jsonl"
 _SUFFIXES = (".csv", ".tsv", JSON_LINES)
 
+_QUOTED = re.compile(r'(^|[,;\t])"(?:[^"]|"")*(?:"|$)')
+"""Cells in quotes, whose separators are text, with what is before each."""
+
 _SEPARATOR = re.compile("sep=([,;\t])", re.IGNORECASE)
 
 Row = tuple[int, list[str]]
@@ -51,7 +54,7 @@ def read_rows(data: bytes, name: str) -> Iterator[Row]:
 def _csv(data: bytes, name: str) -> Iterator[Row]:
     try:
         first = data.partition(b"\n")[0].decode("utf-8-sig")
-        separator = max(",;\t", key=first.count)
+        separator = max(",;\t", key=_QUOTED.sub(r"\1", first).count)
         named = _SEPARATOR.fullmatch(first.rstrip())  # as Excel writes it
         text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")
         reader = csv.reader(text, delimiter=named[1] if named else separator)

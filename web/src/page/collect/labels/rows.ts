@@ -9,6 +9,9 @@ export interface Row {
   cells: string[];
 }
 
+/** Cells in quotes, whose separators are text, with what is before each. */
+const QUOTED = /(^|[,;\t])"(?:[^"]|"")*(?:"|$)/g;
+
 const CELEBA = "list_attr_celeba.txt";
 
 /** Whether a file is a CSV, a TSV or JSON lines by its name, or CelebA's list of attributes. */
@@ -37,7 +40,7 @@ function isCelebA(path: string): boolean {
 
 /** A CSV: comma, semicolon or tab; cells may be quoted. A line is that of a row's end. */
 function readCsv(body: string): Row[] {
-  const first = body.slice(0, lineEnd(body));
+  const first = body.slice(0, lineEnd(body)).replace(QUOTED, "$1");
   const separator = [",", ";", "\t"].reduce((a, b) => (count(first, b) > count(first, a) ? b : a));
   const rows: Row[] = [];
   let line = 1;
