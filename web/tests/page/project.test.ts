@@ -221,13 +221,40 @@ describe("attributes", () => {
 });
 
 it("photos are packed by class, each under a name of its own", async () => {
-  await project.rename(1, "../cats/old");
-  await project.add([photo("x/a.jpg", 1), photo("y/a.jpg", 1), photo("a.jpg", 2)]);
+  const names = ["5-a.jpg", "x/a.jpg", "y/a.jpg", "a.jpg"];
+  await project.add(names.map((name) => photo(name, 1)));
+  const last = await project.add([photo("a.jpg", 1), photo("5-a.jpg", 1), photo("a.jpg", 2)]);
+  expect(last[0]!.id).toBe(5);
   expect([...pathsOf(project).keys()]).toEqual([
-    "__cats_old/a.jpg",
-    "__cats_old/2-a.jpg",
+    ...["5-a.jpg", "a.jpg", "3-a.jpg", "4-a.jpg", "5-5-a.jpg", "6-5-a.jpg"].map(
+      (name) => `Class 1/${name}`,
+    ),
     "Class 2/a.jpg",
   ]);
+});
+
+describe("photos are packed with a table of classes", () => {
+  it.each([
+    ["a/b", "a:b"],
+    [".cats", "dogs"],
+    ["Train", "test"],
+    ["Cats", "cats"],
+    ["cats.", "cats"],
+  ])("called %s and %s", async (first, second) => {
+    await project.rename(1, first);
+    await project.rename(2, second);
+    await project.add([photo("a.jpg", 1), { ...photo("x/a.jpg", 2), part: "validation" as const }]);
+    const parts = partsOf(project);
+    const paths = pathsOf(project, parts);
+    expect([...paths.keys()]).toEqual(["photos/a.jpg", "photos/2-a.jpg"]);
+    const path = "labels.csv";
+    const rows = readRows(tableOf(project, paths, parts), path);
+    const { labeled } = byTables([{ path, rows }], [...paths.keys()]);
+    expect(labeled.map(({ labels, part }) => [labels, part])).toEqual([
+      [[first], "train"],
+      [[second], "validation"],
+    ]);
+  });
 });
 
 describe("photos are packed", () => {

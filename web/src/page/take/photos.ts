@@ -1,17 +1,20 @@
 /**
- * All photos as a .zip of class folders, or with a table of attributes, as the command line reads them.
+ * All photos as a .zip of class folders, or with a table of labels, as the command line reads them.
  * They are divided as the run divided them, so that `pocketune evaluate` scores those it held out.
  */
 import { strToU8, Zip, ZipPassThrough } from "fflate";
 import { type PhotoEntry, type Split, UserError } from "../../contract";
 import type { PhotoRecord } from "../../storage/schema";
+import { isOwn, PARTS } from "../collect/labels/layout";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { divide } from "../train/division";
 
 /** The format counts files in two bytes. */
 const MOST = 65_000;
-const TABLE = "attributes.csv";
+const TABLE = "labels.csv";
+/** Names that a folder cannot have on each system, or that would not be a class's there. */
+const NO_FOLDER = /[/\\:*?"<>|]|^\.|[. ]$/;
 
 /**
  * Args: the photos of the run in use, if there is one.
@@ -35,7 +38,7 @@ export async function photosFile(project: Packed, run: PhotoEntry[] = []): Promi
   };
   const parts = partsOf(project, run);
   const paths = pathsOf(project, parts);
-  if (project.isTagged) add(TABLE, strToU8(tableOf(project, paths, parts)));
+  if (hasTable(project)) add(TABLE, strToU8(tableOf(project, paths, parts)));
   for (const [path, { id }] of paths) {
     add(path, new Uint8Array(await (await project.store.photo(id)).arrayBuffer()));
   }
@@ -59,23 +62,33 @@ export function partsOf(project: Photos, run: PhotoEntry[] = []): Parts {
   return [...parts.values()].includes("validation") ? parts : null;
 }
 
-/** A path for each photo: its part, its class and its own name. */
+/**
+ * Whether a table has the labels, and not folders: those of attributes, and of classes whose names are
+ * none of folders, or are read as parts, or are equal where capitals are not told apart.
+ */
+function hasTable({ classes, isTagged }: Photos): boolean {
+  const names = classes.map(({ name }) => name.toLowerCase());
+  const odd = names.some((name) => NO_FOLDER.test(name) || PARTS.has(name) || !isOwn(name));
+  return isTagged || odd || new Set(names).size < names.length;
+}
+
+/** A path for each photo: its part, its class and its own name; or its name, where a table has these. */
 export function pathsOf(project: Photos, parts: Parts = null): Map<string, PhotoRecord> {
   const paths = new Map<string, PhotoRecord>();
   const add = (folder: string, photo: PhotoRecord) => {
     const file = photo.name.split("/").at(-1)!;
-    let path = `${folder}/${file}`;
-    if (paths.has(path)) path = `${folder}/${photo.id}-${file}`;
-    paths.set(path, photo);
+    let free = file;
+    while (paths.has(`${folder}/${free}`)) free = `${photo.id}-${free}`;
+    paths.set(`${folder}/${free}`, photo);
   };
-  if (project.isTagged) {
+  if (hasTable(project)) {
     for (const photo of project.all()) add("photos", photo);
     return paths;
   }
   for (const { id, name } of project.classes) {
     for (const photo of project.of(id)) {
       const part = parts ? `${NAMES[parts.get(photo.id)!]}/` : "";
-      add(`${part}${name.replaceAll(/[/\\:*?"<>|]|^\.+/g, "_")}`, photo);
+      add(part + name, photo);
     }
   }
   return paths;
@@ -83,16 +96,19 @@ export function pathsOf(project: Photos, parts: Parts = null): Map<string, Photo
 
 /** A row for each photo. */
 export function tableOf(
-  { classes }: Photos,
+  { classes, isTagged }: Photos,
   paths: Map<string, PhotoRecord>,
   parts: Parts = null,
 ): string {
   const rows = [...paths].map(([path, { id, owners }]) => {
     const part = parts ? [NAMES[parts.get(id)!]] : [];
-    return [path, ...part, ...classes.map((each) => (owners.includes(each.id) ? "1" : "0"))];
+    const labels = isTagged
+      ? classes.map((each) => (owners.includes(each.id) ? "1" : "0"))
+      : classes.filter((each) => owners.includes(each.id)).map(({ name }) => name);
+    return [path, ...part, ...labels];
   });
   const split = parts ? ["split"] : [];
-  const titles = ["file", ...split, ...classes.map(({ name }) => name)];
+  const titles = ["file", ...split, ...(isTagged ? classes.map(({ name }) => name) : ["label"])];
   return [titles, ...rows].map((row) => `${row.map(quoted).join(",")}\n`).join("");
 }
 
