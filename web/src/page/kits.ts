@@ -69,7 +69,10 @@ export class Catalog {
     const path = this.find(hash)?.path;
     const answer = path ? await fetch(path).catch(() => null) : null;
     if (!answer?.ok) throw new UserError(texts.kitGone);
-    return new Uint8Array(await answer.arrayBuffer());
+    const zip = new Uint8Array(await answer.arrayBuffer());
+    // The site may have another kit there by now.
+    if ((await readKit(zip, path!)).hash !== hash) throw new UserError(texts.siteChanged);
+    return zip;
   }
 
   /** Keep a kit that a run needs, which the site may not have later. */

@@ -211,6 +211,7 @@ export const texts = {
   kits: "Kit",
   addKit: "Add a kit (.zip)",
   kitGone: "The kit cannot be loaded; connect to the network once, or add it as a .zip.",
+  siteChanged: "The studio was updated while this page was open; reload the page.",
   kitTooLarge: (name: string) => `${name} is larger than 512 MB, which is no kit for a browser.`,
   kitOfOthers: {
     classification: (name: string) =>

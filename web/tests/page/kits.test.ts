@@ -63,3 +63,15 @@ describe("the kit", () => {
     expect([catalog.offers, await store.kits()]).toEqual([[], []]);
   });
 });
+
+it("another kit at a kit's address asks to reload the page", async () => {
+  const { hash, ...facts } = await added();
+  await catalog.remove(hash);
+  const listing = { kits: [{ ...facts, hash: "former", path: "kits/whole.zip" }] };
+  vi.stubGlobal("fetch", (path: string) =>
+    Promise.resolve(path === "site.json" ? Response.json(listing) : new Response(WHOLE)),
+  );
+  await catalog.load();
+  await expect(catalog.keep("former")).rejects.toThrow("reload the page");
+  expect(await store.kits()).toEqual([]);
+});
