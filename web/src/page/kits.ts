@@ -26,6 +26,8 @@ export interface Unusable {
   error: unknown;
 }
 
+/** Of a hash, which tell kits apart. */
+const DIGITS = 12;
 const MOST_BYTES = 512 << 20;
 const LEARNED: readonly string[] = ["classification", "attributes"] satisfies TaskName[];
 
@@ -141,12 +143,13 @@ function offerOf(name: string, { manifest, hash }: Kit): Offer {
   };
 }
 
-/** The network and method of a kit in a line. */
-export function describe({ network, method, size, trained }: Offer): string {
+/** The network and method of a kit in a line; and its hash, where others may have its name. */
+export function describe({ network, method, size, trained, path, hash }: Offer): string {
   const width =
     network["width"] === undefined || network["width"] === 1 ? "" : ` ${String(network["width"])}`;
   const called = String(network["name"]);
   const name = `${texts.networkNames[called] ?? called}${width}`;
   const learned = String(method["name"]);
-  return texts.kitFacts(name, texts.methodNames[learned] ?? learned, size, trained);
+  const facts = texts.kitFacts(name, texts.methodNames[learned] ?? learned, size, trained);
+  return path === null ? `${facts}; ${texts.keptKit(hash.slice(0, DIGITS))}` : facts;
 }

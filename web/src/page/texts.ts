@@ -225,6 +225,7 @@ export const texts = {
   kitAdded: (name: string) => `The kit ${name} was checked and added.`,
   kitFacts: (network: string, method: string, pixels: number, values: number) =>
     `${network}, ${pixels} px; trains ${method} (${counted(values, "value")})`,
+  keptKit: (digits: string) => `kept in this browser (${digits})`,
   networkNames: {
     efficientnet_lite0: "EfficientNet-Lite0",
     mobilenet_v2: "MobileNetV2",

@@ -2,7 +2,7 @@ import "fake-indexeddb/auto";
 import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { type Checkpoint, UserError } from "../../src/contract";
-import { Catalog } from "../../src/page/kits";
+import { Catalog, describe as described } from "../../src/page/kits";
 import type { ModelRecord } from "../../src/storage/schema";
 import { Store } from "../../src/storage/store";
 import { bytes, changed, text } from "../formats/fixtures";
@@ -74,4 +74,11 @@ it("another kit at a kit's address asks to reload the page", async () => {
   await catalog.load();
   await expect(catalog.keep("former")).rejects.toThrow("reload the page");
   expect(await store.kits()).toEqual([]);
+});
+
+it("a kit that is kept is told from one of the same name on the site", async () => {
+  const offer = await added();
+  const own = described(offer);
+  expect(own).toContain(`kept in this browser (${offer.hash.slice(0, 12)})`);
+  expect(own).toContain(described({ ...offer, path: "kits/whole.zip" }));
 });
