@@ -189,7 +189,11 @@ describe.skipIf(missing)("a run that fails", () => {
     const page = await paused(context);
     await page.evaluate(() => (window as unknown as { failStep(): void }).failStep());
     expect(await told(page)).toBe("The run has failed: out of memory.");
+    await goTo(page, "Collect"); // where the message is gone
+    await goTo(page, "Train");
+    await page.getByText("The run has failed: out of memory.").waitFor();
     await goesOn(page);
+    expect(await page.getByText("The run has failed: out of memory.").count()).toBe(0);
     await context.close();
   });
 

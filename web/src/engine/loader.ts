@@ -3,7 +3,7 @@ import {
   type FeatureKey,
   type Label,
   type PhotoEntry,
-  UserError,
+  FinalError,
   type WorkerStore,
 } from "../contract";
 import type { Code } from "./code";
@@ -235,6 +235,6 @@ export class TrainingLoader extends Loader {
   protected override *candidates(index: number): Iterable<PhotoEntry> {
     const count = this.photos.length;
     for (let i = 0; i < count; i++) yield this.photos[(index + i) % count]!;
-    throw new UserError("None of the training photos can be opened; add others.");
+    throw new FinalError("None of the training photos can be opened; add others.");
   }
 }

@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, test } from "vitest";
-import type { LogLine, RunResult } from "../../src/contract";
+import { FinalError, type LogLine, type RunResult } from "../../src/contract";
 import { openKit, startRuntime } from "./kits";
 import { CLASSES, MemoryStore, type Options, photosOf, reader, runSmall } from "./runs";
 
@@ -218,7 +218,9 @@ describe("photos that cannot be decoded", () => {
   test("end the run if there are no others", async () => {
     const damaged = photosOf(40).map(({ id }) => id);
     const options = { read: reader(damaged), settings: SGD };
-    await expect(runSmall(options)).rejects.toThrow(/None of the training photos/);
+    const error: unknown = await runSmall(options).catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(FinalError); // as it would fail again
+    expect(String(error)).toMatch(/None of the training photos/);
   });
 });
 

@@ -1,6 +1,7 @@
 /** What a run is doing: its phase, its figures and its curves. */
-import type { Checkpoint, Phase, TrainEvent } from "../../contract";
+import { type Checkpoint, type Phase, type TrainEvent, UserError } from "../../contract";
 import { announce, h, setText } from "../dom";
+import { sentence } from "../messages";
 import { texts } from "../texts";
 import { Chart } from "./chart";
 
@@ -11,6 +12,8 @@ const FIGURES = ["accuracy", "imagesPerSecond", "heap", "device", "left"] as con
 export class Curves {
   readonly element: HTMLElement;
   private readonly phase = h("h3", {});
+  /** Why the run has failed. */
+  private readonly reason = h("p", { hidden: true });
   private readonly bar = h("progress", { max: 1, value: 0, "aria-label": texts.trainTitle });
   private readonly values = Object.fromEntries(
     FIGURES.map((name) => [name, h("dd", {}, "–")]),
@@ -46,6 +49,7 @@ export class Curves {
       "div",
       { class: "card run", hidden: true },
       this.phase,
+      this.reason,
       this.bar,
       figures,
       h("div", { class: "charts" }, ...this.figures.values()),
@@ -54,6 +58,7 @@ export class Curves {
 
   begin(): void {
     this.element.hidden = false;
+    this.reason.hidden = true;
     this.showAll(true);
     this.best = 0;
     this.epochs = 0;
@@ -87,7 +92,14 @@ export class Curves {
     this.bar.removeAttribute("value");
   }
 
-  end(said: string): void {
+  /** Show why the run has failed, also when the message about that is gone. */
+  fail(reason: string): void {
+    setText(this.reason, reason);
+    this.reason.hidden = false;
+    this.end(texts.trainFailed);
+  }
+
+  private end(said: string): void {
     this.say(said);
     this.bar.value = 0;
     this.showAll(false);
@@ -107,7 +119,7 @@ export class Curves {
     else if (event.kind === "epoch") this.epoch(event);
     else if (event.kind === "paused") this.pause();
     else if (event.kind === "stopped") this.end(texts.stopped);
-    else if (event.kind === "error") this.end(texts.trainFailed);
+    else if (event.kind === "error") this.fail(sentence(new UserError(event.message)));
     else if (event.kind === "done") {
       this.bar.value = this.bar.max;
       this.showAll(false);

@@ -3,7 +3,7 @@ import type { Checkpoint, OptimizerName, RunResult, TrainEvent } from "../../con
 import type { ModelRecord } from "../../storage/schema";
 import { announce, button, fill, h, labeled, setText } from "../dom";
 import type { Catalog } from "../kits";
-import { attempt, attempting, clear, fail, note } from "../messages";
+import { attempt, attempting, clear, fail, note, sentence } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { Awake } from "./awake";
@@ -155,7 +155,7 @@ export class TrainView {
       await starting();
     } catch (error) {
       this.interrupted();
-      this.curves.end(texts.trainFailed);
+      this.curves.fail(sentence(error));
       throw error;
     }
   }
