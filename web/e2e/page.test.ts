@@ -14,6 +14,8 @@ import * as given from "./studio";
 const { addTo, BLUE, collect, goTo, GREEN, missing, openPage, photo, photos, RED, train } = given;
 
 if (missing) console.warn(`skipped: ${missing}`);
+const KIT = join(import.meta.dirname, "../tests/fixtures/whole.zip");
+
 let browser: Browser;
 let studio: given.Studio;
 
@@ -334,6 +336,22 @@ describe.skipIf(missing)("the browser", () => {
   });
 });
 
+describe.skipIf(missing)("the result of a run", () => {
+  it("is not shown any more once another network is open", async () => {
+    const page = await openPage(browser, studio.url);
+    await collect(page, photos(2));
+    await train(page, "last", 0);
+    const ready = page.getByRole("heading", { name: "Your network is ready" });
+    await ready.waitFor();
+    await goTo(page, "Take along");
+    await given.choose(page, "Open a file", KIT);
+    await page.getByText("whole.zip is open").waitFor();
+    await goTo(page, "Train");
+    expect(await ready.count()).toBe(0);
+    await page.context().close();
+  });
+});
+
 describe.skipIf(missing)("settings", () => {
   it.each([
     ["Epochs", "1.5"],
@@ -365,12 +383,10 @@ describe.skipIf(missing)("settings", () => {
 });
 
 describe.skipIf(missing)("a kit", () => {
-  const kit = join(import.meta.dirname, "../tests/fixtures/whole.zip");
-
   it("that is removed gives the focus to the one that is chosen", async () => {
     const page = await openPage(browser, studio.url);
     await goTo(page, "Train");
-    await given.choose(page, "Add a kit (.zip)", kit);
+    await given.choose(page, "Add a kit (.zip)", KIT);
     await page.getByText("The kit whole was checked and added.").waitFor();
     await page.getByRole("button", { name: "Remove the kit whole" }).click();
     await page.locator(".kit :checked:focus").waitFor();

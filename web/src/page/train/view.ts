@@ -79,6 +79,7 @@ export class TrainView {
   /** What is in use now. */
   show(model: ModelRecord | undefined): void {
     this.model = model;
+    this.result.hidden = true; // it is of the one before
     this.further.checked = false;
     this.showControls();
   }
