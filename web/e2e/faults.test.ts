@@ -209,6 +209,10 @@ describe.skipIf(missing)("a run that fails", () => {
       asked.push(dialog.message());
       void dialog.dismiss();
     });
+    await goTo(page, "Collect");
+    await addTo(page, 0, [given.photo("new.png", [1, 2, 3])]);
+    await goTo(page, "Train");
+    await page.getByText(/^Since it began, 1 photo added. It goes on with/).waitFor();
     await page.getByRole("button", { name: "Discard" }).click();
     await page.getByRole("button", { name: "Train", exact: true }).click();
     expect(asked).toEqual([

@@ -3,6 +3,7 @@
  * storage/ are worded there, as in Python.
  */
 import type { Choice, TaskName } from "../contract";
+import type { Changes } from "./train/changes";
 
 const number = new Intl.NumberFormat("en");
 const percent = new Intl.NumberFormat("en", {
@@ -261,6 +262,17 @@ export const texts = {
   discard: "Discard",
   unfinished: (epoch: number, epochs: number) =>
     `A run was interrupted. It can go on from epoch ${epoch} of ${epochs}.`,
+  changedSince: ({ gone, deleted, relabeled, added }: Changes) => {
+    const changes = [
+      ...gone.map((name) => `“${name}” was renamed or deleted`),
+      deleted && `${counted(deleted, "photo")} deleted`,
+      relabeled && `${counted(relabeled, "photo")} given other labels`,
+      added && `${counted(added, "photo")} added`,
+    ].filter(Boolean);
+    return changes.length
+      ? `Since it began, ${changes.join(", ")}. It goes on with the names, labels and photos that it began with, but without those that were deleted.`
+      : "";
+  },
   discardSure: "Discard what the interrupted run has learned? This cannot be undone.",
   replaceSure:
     "A new run takes the place of the interrupted one, which then cannot go on. Train anew?",

@@ -7,6 +7,7 @@ import { attempt, attempting, clear, fail, note, sentence } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { Awake } from "./awake";
+import { changesSince } from "./changes";
 import { KitChoice } from "./choice";
 import { Curves } from "./curves";
 import { type Choices, Run } from "./run";
@@ -29,6 +30,9 @@ export class TrainView {
   private readonly controls = h("div", { class: "row controls" });
   private readonly lead = h("p", { class: "lead" }, texts.trainHelp);
   private readonly notice = h("div", { class: "notice", hidden: true });
+  /** The run that can go on, while the notice offers it, and what has changed since it began. */
+  private offered: Checkpoint | undefined;
+  private readonly since = h("p", {});
   private readonly result = h("div", { class: "notice done", hidden: true, tabIndex: -1 });
   private readonly form: ReturnType<typeof settingsForm>;
   private state: State = "ready";
@@ -71,6 +75,7 @@ export class TrainView {
     );
     project.onChange(() => {
       this.kits.update();
+      this.showChanges();
       this.showControls();
     });
     this.showControls();
@@ -114,11 +119,18 @@ export class TrainView {
     };
     fill(
       this.notice,
-      h("p", {}, texts.unfinished(epoch, epochs)),
+      h("div", {}, h("p", {}, texts.unfinished(epoch, epochs)), this.since),
       button(texts.resume, "primary", attempting(resume)),
       button(texts.discard, "plain", attempting(discard)),
     );
     this.notice.hidden = false;
+    this.offered = checkpoint;
+    this.showChanges();
+  }
+
+  private showChanges(): void {
+    if (this.notice.hidden || !this.offered) return;
+    setText(this.since, texts.changedSince(changesSince(this.offered, this.project)));
   }
 
   /** Everything is about to be deleted: end the run, and show none. */
