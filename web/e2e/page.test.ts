@@ -88,6 +88,21 @@ describe.skipIf(missing)("for everybody", () => {
     await page.context().close();
   });
 
+  it("the content can be skipped to, in each part", async () => {
+    const page = await openPage(browser, studio.url);
+    await goTo(page, "Train");
+    await page.getByRole("link", { name: "Skip to the content" }).press("Enter");
+    await page.locator("main:focus").waitFor();
+    expect(new URL(page.url()).hash).toBe("#train");
+    await page.evaluate(async () => {
+      const changed = new Promise((resolve) => addEventListener("hashchange", resolve));
+      location.hash = "nowhere";
+      await changed;
+    });
+    expect(await page.locator("section:visible h2").allInnerTexts()).toEqual(["Train"]);
+    await page.context().close();
+  });
+
   it("a small screen scrolls down and not to the side", async () => {
     const page = await openPage(browser, studio.url, { viewport: { width: 320, height: 640 } });
     await collect(page, photos(3));

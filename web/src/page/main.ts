@@ -25,8 +25,12 @@ async function main(): Promise<void> {
   const links = new Map(
     PARTS.map((part) => [part, h("a", { href: `#${part}` }, texts.parts[part])]),
   );
+  const skip = (event: Event) => {
+    event.preventDefault(); // the address goes on naming the part
+    place.focus();
+  };
   root.append(
-    h("a", { class: "skip", href: "#content" }, texts.skip),
+    h("a", { class: "skip", href: "#content", on: { click: skip } }, texts.skip),
     h(
       "header",
       { class: "top" },
@@ -105,6 +109,7 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
   const views = { collect, train, use, take };
   route(views, links);
   addEventListener("hashchange", () => {
+    if (!named()) return;
     clear();
     route(views, links, true);
   });
@@ -124,13 +129,14 @@ function go(part: Part): void {
   location.hash = part;
 }
 
-function current(): Part {
-  const named = location.hash.slice(1) as Part;
-  return PARTS.includes(named) ? named : "collect";
+/** The part in the address; the first one where there is no name, nothing for an unknown one. */
+function named(): Part | undefined {
+  const name = location.hash.slice(1) || PARTS[0];
+  return PARTS.find((part) => part === name);
 }
 
 function route(views: Views, links: Map<Part, HTMLAnchorElement>, focus = false): void {
-  const now = current();
+  const now = named() ?? PARTS[0];
   for (const part of PARTS) {
     views[part].element.hidden = part !== now;
     const link = links.get(part)!;
