@@ -351,6 +351,30 @@ describe.skipIf(missing)("the browser", () => {
   });
 });
 
+describe.skipIf(missing)("using a network", () => {
+  it("opens what is dropped, and says how many photos are left out", async () => {
+    const page = await openPage(browser, studio.url);
+    await goTo(page, "Use");
+    const bytes = (await readFile(KIT)).toString("base64");
+    const dataTransfer = await page.evaluateHandle((data) => {
+      const transfer = new DataTransfer();
+      transfer.items.add(
+        new File([Uint8Array.from(atob(data), (c) => c.charCodeAt(0))], "whole.zip"),
+      );
+      return transfer;
+    }, bytes);
+    await page.locator("body").dispatchEvent("drop", { dataTransfer });
+    await page.getByText("The kit whole was checked and added.").waitFor();
+    await goTo(page, "Take along");
+    await given.choose(page, "Open a file", KIT); // a network to use
+    await goTo(page, "Use");
+    const many = Array.from({ length: 62 }, (_, i) => photo(`${i}.png`, RED, i));
+    await page.locator("section:visible input[type=file]").setInputFiles(many);
+    await page.getByText("Only the first 60 photos are looked at; 2 are left out.").waitFor();
+    await page.context().close();
+  });
+});
+
 describe.skipIf(missing)("the result of a run", () => {
   it("is not shown any more once another network is open", async () => {
     const page = await openPage(browser, studio.url);

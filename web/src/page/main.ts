@@ -90,7 +90,7 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
     toCollect: () => go("collect"),
     toUse: () => go("use"),
   });
-  const use = new UseView(project, catalog, () => go("train"));
+  const use = new UseView(project, catalog, others, () => go("train"));
   const take = new TakeView(project, catalog, {
     opened: async (model) => {
       await catalog.load();

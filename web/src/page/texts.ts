@@ -341,6 +341,8 @@ export const texts = {
   stopCamera: "Stop the camera",
   choosePhotos: "Choose photos",
   dropPhotos: "Drop or paste photos here",
+  onlyFirst: (most: number, others: number) =>
+    `Only the first ${number.format(most)} photos are looked at; ${number.format(others)} are left out.`,
   noneOfThese: "none of these",
   noneHelp: "“None of these” is a photo that resembles none of the training photos.",
   inUse: (name: string, task: TaskName, classes: string[]) =>

@@ -3,9 +3,9 @@ import type { ModelRecord } from "../../storage/schema";
 import { announce, button, filePicker, fill, h, setText } from "../dom";
 import { Camera } from "../collect/camera";
 import { decode } from "../collect/prepare";
-import { ofDrop, ofFiles, ofPaste, sorted, type Source } from "../collect/sources";
+import { type Given, ofDrop, ofFiles, ofPaste, sorted, type Source } from "../collect/sources";
 import type { Catalog } from "../kits";
-import { attempt, attempting } from "../messages";
+import { attempt, attempting, note } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { Bars, heading } from "./bars";
@@ -39,6 +39,8 @@ export class UseView {
   constructor(
     private readonly project: Project,
     private readonly catalog: Catalog,
+    /** What to do with kits, runs and deltas that are dropped here. */
+    private readonly others: (given: Given) => Promise<void>,
     private readonly toTrain: () => void,
   ) {
     this.element = h(
@@ -122,7 +124,10 @@ export class UseView {
 
   private take(sources: Promise<Source[]>): void {
     attempt(async () => {
-      const { photos } = await sorted(await sources);
+      const given = await sorted(await sources);
+      await this.others(given);
+      const { photos } = given;
+      if (photos.length > SHOWN) note(texts.onlyFirst(SHOWN, photos.length - SHOWN));
       for (const source of photos.slice(0, SHOWN)) await this.look(source);
     });
   }
