@@ -249,6 +249,32 @@ describe.skipIf(missing)("collecting", () => {
   });
 });
 
+describe.skipIf(missing)("an import that goes on", () => {
+  it("is asked about before a run begins or the page is left", async () => {
+    const page = await openPage(browser, studio.url);
+    await collect(page, photos(2));
+    await page.evaluate(() => {
+      window.createImageBitmap = () => new Promise(() => undefined); // photos never are read
+    });
+    const column = page.locator(".column").first();
+    await column.locator("input[type=file]").setInputFiles([photo("a.png", RED, 7)]);
+    await page.getByRole("progressbar").first().waitFor();
+    page.removeAllListeners("dialog");
+    const asked: string[] = [];
+    page.on("dialog", (dialog) => {
+      asked.push(dialog.type() === "beforeunload" ? dialog.type() : dialog.message());
+      void dialog.dismiss();
+    });
+    await goTo(page, "Train");
+    await page.getByRole("button", { name: "Train", exact: true }).click();
+    await page.close({ runBeforeUnload: true });
+    await expect
+      .poll(() => asked)
+      .toEqual([expect.stringMatching(/^Photos are still being imported/), "beforeunload"]);
+    await page.context().close();
+  });
+});
+
 function importFile(page: Page, name: string, buffer: Buffer): Promise<void> {
   return given.choose(page, "Import a CSV or .zip", { name, mimeType: "application/zip", buffer });
 }

@@ -87,6 +87,7 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
   const collect = new CollectView(project, others, () => go("train"));
   const train = new TrainView(project, catalog, {
     done: (model) => show(model),
+    isImporting: () => collect.isImporting,
     toCollect: () => go("collect"),
     toUse: () => go("use"),
   });
@@ -120,7 +121,7 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
   const interrupted = await train.offerLast();
   acceptDrops(views);
   addEventListener("beforeunload", (event) => {
-    if (train.isRunning) event.preventDefault(); // asks before the tab is closed
+    if (train.isRunning || collect.isImporting) event.preventDefault(); // asks before the tab is closed
   });
   if (interrupted) go("train");
 }

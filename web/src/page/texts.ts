@@ -273,6 +273,8 @@ export const texts = {
       ? `Since it began, ${changes.join(", ")}. It goes on with the names, labels and photos that it began with, but without those that were deleted.`
       : "";
   },
+  importingSure:
+    "Photos are still being imported. Train now, on those that have been imported so far?",
   discardSure: "Discard what the interrupted run has learned? This cannot be undone.",
   replaceSure:
     "A new run takes the place of the interrupted one, which then cannot go on. Train anew?",

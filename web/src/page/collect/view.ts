@@ -78,6 +78,10 @@ export class CollectView {
     document.addEventListener("paste", (event) => this.paste(event));
   }
 
+  get isImporting(): boolean {
+    return !this.progress.hidden;
+  }
+
   /** Files dropped anywhere else on the page. */
   drop(data: DataTransfer): void {
     const dropped = ofDrop(data);

@@ -16,6 +16,8 @@ const OPTIMIZERS: OptimizerName[] = ["adam", "adamw", "sgd"];
 
 export interface TrainActions {
   done(model: ModelRecord): void;
+  /** Whether photos are still to come. */
+  isImporting(): boolean;
   toCollect(): void;
   toUse(): void;
 }
@@ -143,6 +145,7 @@ export class TrainView {
   private async start(): Promise<void> {
     const choices = this.form.choices();
     if (!choices) return;
+    if (this.actions.isImporting() && !confirm(texts.importingSure)) return;
     if (!this.notice.hidden && !confirm(texts.replaceSure)) return;
     clear();
     const empty = this.project.classes.find(({ id }) => !this.project.of(id).length);
