@@ -28,7 +28,7 @@ declare const self: Worker;
 const PREFIX = "pocketune-";
 const LISTING = "site.json";
 const INDEX = "index.html";
-/** Milliseconds to wait for the listing before what is kept is used. */
+/** Milliseconds to wait for a new version before what is kept is used. */
 const PATIENCE = 3000;
 
 const HEADERS = {
@@ -57,12 +57,17 @@ self.addEventListener("fetch", (event) => {
   // The server moves the token into a cookie and redirects. Left to the browser, the redirect is
   // lost in Chromium where it asks the server while this worker still starts.
   const hasToken = url.search.startsWith("?token=");
-  event.respondWith(hasToken ? fetch(request) : answer(request));
+  if (hasToken || request.mode !== "navigate") {
+    event.respondWith(hasToken ? fetch(request) : answer(request));
+    return;
+  }
+  const updated = update().catch(() => undefined);
+  event.waitUntil(updated); // it goes on, for the next visit, where it takes longer
+  const late = new Promise((resolve) => setTimeout(resolve, PATIENCE));
+  event.respondWith(Promise.race([updated, late]).then(() => answer(request)));
 });
 
 async function answer(request: Request): Promise<Response> {
-  if (request.mode === "navigate")
-    await update(AbortSignal.timeout(PATIENCE)).catch(() => undefined);
   const kept = await lookUp(request);
   return isolated(kept ?? (await fetch(request)));
 }
@@ -75,13 +80,20 @@ async function lookUp(request: Request): Promise<Response | undefined> {
   return cache?.match(address === root ? INDEX : address, { ignoreVary: true });
 }
 
-/** Bring what is kept to the version of the site. Files that have not changed are not fetched. */
-async function update(signal?: AbortSignal): Promise<void> {
-  const answered = await fetch(LISTING, { cache: "no-cache", ...(signal && { signal }) });
+let updating: Promise<void> | undefined;
+
+/** Bring what is kept to the version of the site, once at a time. */
+function update(): Promise<void> {
+  return (updating ??= bring().finally(() => (updating = undefined)));
+}
+
+/** Files that have not changed are not fetched. */
+async function bring(): Promise<void> {
+  const answered = await fetch(LISTING, { cache: "no-cache" });
   if (!answered.ok) throw new Error(`no ${LISTING}`);
   const listing = (await answered.clone().json()) as Listing;
   const name = PREFIX + listing.version;
-  if (await caches.has(name)) return;
+  if (await complete(name)) return dropOthers(name);
   const before = await present();
   const old = (await (await before?.match(LISTING))?.json()) as Listing | undefined;
   const { reused, fetched } = plan(old, listing);
@@ -102,6 +114,11 @@ async function replace(name: string): Promise<void> {
     if (!request.url.endsWith(LISTING)) await to.put(request, (await from.match(request))!);
   }
   await to.put(LISTING, (await from.match(LISTING))!); // the last one, which makes it complete
+  await dropOthers(name);
+}
+
+/** Other versions, and what an update has left that was not finished. */
+async function dropOthers(name: string): Promise<void> {
   for (const other of await caches.keys()) {
     if (other.startsWith(PREFIX) && other !== name) await caches.delete(other);
   }
@@ -117,10 +134,17 @@ async function fetchWhole(path: string): Promise<Response> {
 async function present(): Promise<Cache | undefined> {
   for (const name of await caches.keys()) {
     if (!name.startsWith(PREFIX) || name.endsWith(".partial")) continue;
-    const cache = await caches.open(name);
-    if (await cache.match(LISTING)) return cache;
+    const cache = await complete(name);
+    if (cache) return cache;
   }
   return undefined;
+}
+
+/** The cache of this name, if there is one that has all files. */
+async function complete(name: string): Promise<Cache | undefined> {
+  if (!(await caches.has(name))) return undefined;
+  const cache = await caches.open(name);
+  return (await cache.match(LISTING)) && cache;
 }
 
 function isolated(response: Response): Response {
