@@ -497,7 +497,7 @@ describe.skipIf(missing)("an export", () => {
     const other = await page.context().newPage();
     await other.goto(url);
     await other.getByText("The studio is open in another tab").waitFor();
-    expect(await other.evaluate(() => caches.keys())).toEqual(["pocketune-next"]);
+    expect(await other.evaluate(() => caches.keys())).toEqual(["pocketune-/below/next"]);
     await train(page, "last", 1);
     await page.getByRole("alert").getByText("load the page again").waitFor();
     await move("worker-next.js", name, before);

@@ -1,7 +1,7 @@
 /** The page: its four parts, one of which is seen, and what it finds in the browser. */
 import { UserError } from "../contract";
 import { Store } from "../storage/store";
-import type { ModelRecord } from "../storage/schema";
+import { DATABASE, type ModelRecord } from "../storage/schema";
 import { CollectView } from "./collect/view";
 import type { Given } from "./collect/sources";
 import { announce, h } from "./dom";
@@ -9,12 +9,13 @@ import { Catalog } from "./kits";
 import { clear, failForGood, messages } from "./messages";
 import { Project } from "./project";
 import { keepForOffline } from "./offline";
+import { scoped } from "./scope";
 import { TakeView } from "./take/view";
 import { texts } from "./texts";
 import { TrainView } from "./train/view";
 import { UseView } from "./use/view";
 
-const LOCK = "pocketune-studio";
+const LOCK = scoped("pocketune-studio");
 const PARTS = ["collect", "train", "use", "take"] as const;
 type Part = (typeof PARTS)[number];
 
@@ -72,7 +73,7 @@ interface Views {
 }
 
 async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Promise<void> {
-  const store = await Store.open();
+  const store = await Store.open(scoped(DATABASE));
   const project = await Project.open(store);
   const catalog = new Catalog(store);
   const show = (model: ModelRecord | undefined) => {

@@ -1,6 +1,8 @@
 /** The service worker: the page without a network, and threads where the host sets no headers. */
 
-const RELOADED = "pocketune-isolated";
+import { scoped } from "./scope";
+
+const RELOADED = scoped("pocketune-isolated");
 /** Milliseconds to wait for a new service worker. */
 const PATIENCE = 5000;
 

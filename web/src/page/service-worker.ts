@@ -3,6 +3,7 @@
  * `site.json` lists with their hashes. It also adds the headers that isolate the page, where the
  * host does not set them, because the runtime's threads need shared memory.
  */
+import { scoped } from "./scope";
 import { plan, type Listing } from "./versions";
 
 /** Of the types of service workers, which TypeScript has only without those of pages. */
@@ -25,7 +26,7 @@ interface Worker {
 }
 declare const self: Worker;
 
-const PREFIX = "pocketune-";
+const PREFIX = scoped("pocketune-", self.location.href);
 const LISTING = "site.json";
 const INDEX = "index.html";
 /** Milliseconds to wait for a new version before what is kept is used. */
@@ -119,9 +120,15 @@ async function replace(name: string): Promise<void> {
 
 /** Other versions, and what an update has left that was not finished. */
 async function dropOthers(name: string): Promise<void> {
-  for (const other of await caches.keys()) {
-    if (other.startsWith(PREFIX) && other !== name) await caches.delete(other);
+  for (const other of await ownCaches()) {
+    if (other !== name) await caches.delete(other);
   }
+}
+
+/** Names of the caches of this page, and not of those in folders below. */
+async function ownCaches(): Promise<string[]> {
+  const own = (name: string) => name.startsWith(PREFIX) && !name.slice(PREFIX.length).includes("/");
+  return (await caches.keys()).filter(own);
 }
 
 async function fetchWhole(path: string): Promise<Response> {
@@ -132,8 +139,8 @@ async function fetchWhole(path: string): Promise<Response> {
 
 /** The version that is kept, if one is complete. */
 async function present(): Promise<Cache | undefined> {
-  for (const name of await caches.keys()) {
-    if (!name.startsWith(PREFIX) || name.endsWith(".partial")) continue;
+  for (const name of await ownCaches()) {
+    if (name.endsWith(".partial")) continue;
     const cache = await complete(name);
     if (cache) return cache;
   }

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { scoped } from "../../src/page/scope";
 
 const ROOT = "https://host/";
 type Act = (event: object) => void;
@@ -82,6 +83,14 @@ describe("a visit", () => {
     expect([...kept.get("pocketune-2")!.keys()].length).toBe(3);
   });
 
+  it("leaves studios in other folders alone, whose names differ", async () => {
+    keep("pocketune-/below/3", version("3"));
+    keep("pocketune-1", version("1"));
+    site = version("2");
+    expect(await visit()).toBe("page 2");
+    expect([...kept.keys()]).toEqual(["pocketune-/below/3", "pocketune-2"]);
+  });
+
   it("completes a version that was left unfinished", async () => {
     keep("pocketune-1", version("1"));
     keep("pocketune-2", { "main.js": "code 2" });
@@ -105,4 +114,11 @@ describe("a visit", () => {
     const settled = await Promise.race([waiting[0], Promise.resolve("goes on")]);
     expect(settled).toBe("goes on");
   });
+});
+
+it("names have the folder of a page that lies in one", () => {
+  expect(scoped("studio", "https://host/")).toBe("studio");
+  expect(scoped("studio", "https://host/index.html?a=/b/#train")).toBe("studio");
+  expect(scoped("studio", "https://host/a/b/")).toBe("studio/a/b/");
+  expect(scoped("studio", "https://host/a/b/service-worker.js")).toBe("studio/a/b/");
 });
