@@ -22,7 +22,7 @@ export class Project {
   kit: string | null = null;
   private photos = new Map<number, PhotoRecord>();
   private photosOf = new Map<number, PhotoRecord[]>();
-  private changes: Promise<void> = Promise.resolve();
+  private changes: Promise<unknown> = Promise.resolve();
   private readonly listeners = new Set<() => void>();
 
   private constructor(readonly store: Store) {}
@@ -158,18 +158,17 @@ export class Project {
    *
    * @throws UserError if there is no room.
    */
-  async add(given: NewPhoto[]): Promise<PhotoRecord[]> {
-    const photos = given.flatMap((photo) => this.known(photo) ?? []);
-    if (!this.count) {
-      void keepFirmly();
-      await this.change((classes) => classes); // keep those that a first visit begins with
-    }
-    const added = await this.store.add(photos);
-    const lost = added.filter((photo) => !this.known(photo));
-    if (lost.length) await this.store.remove(lost.map(({ id }) => id));
-    const kept = added.flatMap((photo) => this.known(photo) ?? []);
-    this.keep(kept);
-    return kept;
+  add(given: NewPhoto[]): Promise<PhotoRecord[]> {
+    return this.inTurn(async () => {
+      const photos = given.flatMap((photo) => this.known(photo) ?? []);
+      if (!this.count) {
+        void keepFirmly();
+        await this.save(this.classes); // those that a first visit begins with
+      }
+      const kept = await this.store.add(photos);
+      this.keep(kept);
+      return kept;
+    });
   }
 
   /** Put photos into another class. */
@@ -185,23 +184,24 @@ export class Project {
     });
   }
 
-  async remove(ids: Set<number>): Promise<void> {
-    await this.store.remove([...ids]);
-    for (const id of ids) {
-      this.forgetPlaces(this.photos.get(id));
-      this.photos.delete(id);
-    }
-    this.changed();
+  remove(ids: Set<number>): Promise<void> {
+    return this.inTurn(async () => {
+      await this.store.remove([...ids]);
+      for (const id of ids) {
+        this.forgetPlaces(this.photos.get(id));
+        this.photos.delete(id);
+      }
+      this.changed();
+    });
   }
 
-  private async changePhotos(
-    ids: Set<number>,
-    make: (owners: number[]) => number[],
-  ): Promise<void> {
-    const photos = [...ids].flatMap((id) => this.photos.get(id) ?? []);
-    const changed = photos.map((photo) => ({ ...photo, owners: make(photo.owners) }));
-    await this.store.change(changed);
-    this.keep(changed);
+  private changePhotos(ids: Set<number>, make: (owners: number[]) => number[]): Promise<void> {
+    return this.inTurn(async () => {
+      const photos = [...ids].flatMap((id) => this.photos.get(id) ?? []);
+      const changed = photos.map((photo) => ({ ...photo, owners: make(photo.owners) }));
+      await this.store.change(changed);
+      this.keep(changed);
+    });
   }
 
   private keep(photos: PhotoRecord[]): void {
@@ -224,11 +224,11 @@ export class Project {
    * @throws UserError if they are to have a class each, and some have several attributes or none.
    */
   async setTask(task: TaskName): Promise<void> {
-    const odd = this.all().filter(({ owners }) => owners.length !== 1).length;
-    if (task === "classification" && odd) throw new UserError(texts.notOneClass(odd));
-    const reserved = this.classes.find(({ name }) => isReserved(name));
-    if (task === "attributes" && reserved) throw new UserError(texts.reservedName(reserved.name));
     await this.change((classes) => {
+      const odd = this.all().filter(({ owners }) => owners.length !== 1).length;
+      if (task === "classification" && odd) throw new UserError(texts.notOneClass(odd));
+      const reserved = classes.find(({ name }) => isReserved(name));
+      if (task === "attributes" && reserved) throw new UserError(texts.reservedName(reserved.name));
       this.task = task;
       return classes.map(({ id, name }) => {
         const isNew = texts.isNewClass(name) && !this.of(id).length;
@@ -246,18 +246,26 @@ export class Project {
 
   /** Delete everything that the page keeps. */
   async forget(): Promise<void> {
-    await this.store.forget();
-    await this.load();
+    await this.inTurn(async () => {
+      await this.store.forget();
+      await this.load();
+    });
     this.changed();
   }
 
-  /** Save the classes as `make` leaves them. Changes follow each other, so that none is lost. */
+  /** Save the classes as `make` leaves them. */
   private change(make: (classes: ClassRecord[]) => ClassRecord[]): Promise<void> {
-    const done = this.changes.then(async () => {
-      const classes = make(this.classes);
-      await this.store.saveProject({ task: this.task, classes, kit: this.kit });
-      this.classes = classes;
-    });
+    return this.inTurn(() => this.save(make(this.classes)));
+  }
+
+  private async save(classes: ClassRecord[]): Promise<void> {
+    await this.store.saveProject({ task: this.task, classes, kit: this.kit });
+    this.classes = classes;
+  }
+
+  /** Changes of classes and photos follow each other: each sees what the one before has left. */
+  private inTurn<T>(change: () => Promise<T>): Promise<T> {
+    const done = this.changes.then(change);
     this.changes = done.catch(() => undefined);
     return done;
   }

@@ -95,10 +95,12 @@ export class Store {
     }
   }
 
-  /** Keep photos as they are now, all or none. */
+  /** Keep photos as they are now, all or none, but not those that are deleted. */
   async change(photos: PhotoRecord[]): Promise<void> {
     const change = this.database.transaction("photos", "readwrite");
-    const changed = photos.map((photo) => change.store.put(photo));
+    const changed = photos.map(async (photo) => {
+      if (await change.store.getKey(photo.id)) await change.store.put(photo);
+    });
     await saved(Promise.all([...changed, change.done]));
   }
 

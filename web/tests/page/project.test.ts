@@ -103,6 +103,14 @@ describe("a project", () => {
     expect((await store.photos()).map(({ name }) => name)).toEqual(["a"]);
   });
 
+  it("moves no photo that is being deleted", async () => {
+    const added = await project.add([photo("a", 1), photo("b", 1)]);
+    const ids = new Set(added.map(({ id }) => id));
+    await Promise.all([project.remove(new Set([added[0]!.id])), project.move(ids, 2)]);
+    expect(project.all().map(({ name, owners }) => [name, owners])).toEqual([["b", [2]]]);
+    expect(await Project.open(store).then((again) => again.all())).toEqual(project.all());
+  });
+
   it("drops classes that were never used, but the last", async () => {
     await project.addClass("dogs");
     await project.removeUnused(new Set([2]));

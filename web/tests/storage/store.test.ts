@@ -59,6 +59,13 @@ describe("photos", () => {
     expect(await store.photos()).toEqual([kept[0], changed]);
   });
 
+  it("that are deleted do not come back by a change", async () => {
+    const kept = await store.add([photo("a"), photo("b")]);
+    await store.remove([1]);
+    await store.change(kept.map((each) => ({ ...each, owners: [2] })));
+    expect((await store.photos()).map(({ name, owners }) => [name, owners])).toEqual([["b", [2]]]);
+  });
+
   it("take their features with them, and no others", async () => {
     await store.add([photo("a"), photo("b")]);
     const worker = await openWorkerStore(store.name);
