@@ -135,6 +135,24 @@ describe.skipIf(missing)("for everybody", () => {
 });
 
 describe.skipIf(missing)("collecting", () => {
+  it("offers to move photos to the classes that there are", async () => {
+    const page = await openPage(browser, studio.url);
+    await collect(page, photos(2));
+    await page.getByRole("listbox", { name: "Photos of red" }).press("Space");
+    const others = page.getByLabel("Move to").first().getByRole("option");
+    expect(await others.allInnerTexts()).toEqual(["green", "blue"]);
+    await page.getByRole("button", { name: "Delete class" }).last().click();
+    await page.getByText("4 photos in 2 classes").waitFor();
+    expect(await others.allInnerTexts()).toEqual(["green"]);
+    const field = page.getByLabel("Name of the class").last();
+    await field.fill("lime");
+    await field.press("Enter");
+    await page.getByRole("button", { name: "Add a class" }).click();
+    await page.getByRole("listbox", { name: "Photos of lime" }).waitFor();
+    expect(await others.allInnerTexts()).toEqual(["lime", "Class 3"]);
+    await page.context().close();
+  });
+
   it("reads a .zip of class folders, and says what it leaves out", async () => {
     const page = await openPage(browser, studio.url);
     const archive = zipSync({

@@ -171,14 +171,26 @@ export class Project {
     });
   }
 
-  /** Put photos into another class. */
+  /**
+   * Put photos into another class.
+   *
+   * @throws UserError if the class was deleted.
+   */
   async move(ids: Set<number>, to: number): Promise<void> {
-    await this.changePhotos(ids, () => [to]);
+    await this.changePhotos(ids, () => {
+      this.checkClass(to);
+      return [to];
+    });
   }
 
-  /** Give photos an attribute, or take it from them. */
+  /**
+   * Give photos an attribute, or take it from them.
+   *
+   * @throws UserError if the attribute to give was deleted.
+   */
   async tag(ids: Set<number>, owner: number, present: boolean): Promise<void> {
     await this.changePhotos(ids, (owners) => {
+      if (present) this.checkClass(owner);
       const others = owners.filter((each) => each !== owner);
       return present ? [...others, owner] : others;
     });
@@ -268,6 +280,12 @@ export class Project {
     const done = this.changes.then(change);
     this.changes = done.catch(() => undefined);
     return done;
+  }
+
+  private checkClass(id: number): void {
+    if (!this.classes.some((each) => each.id === id)) {
+      throw new UserError(texts.classGone[this.task]);
+    }
   }
 
   private freeName(): string {

@@ -143,6 +143,10 @@ export const texts = {
   selectNone: "None",
   moveTo: "Move to",
   move: "Move",
+  classGone: {
+    classification: "This class was deleted meanwhile; choose another one.",
+    attributes: "This attribute was deleted meanwhile; choose another one.",
+  },
   alsoHas: "Also has",
   giveAttribute: "Give",
   takeAttribute: "Take off",

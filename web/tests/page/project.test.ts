@@ -103,6 +103,18 @@ describe("a project", () => {
     expect((await store.photos()).map(({ name }) => name)).toEqual(["a"]);
   });
 
+  it("moves no photo into a class that is gone", async () => {
+    const [a] = await project.add([photo("a", 1)]);
+    const ids = new Set([a!.id]);
+    const both = await Promise.allSettled([project.removeClass(2), project.move(ids, 2)]);
+    expect(both.map((each) => each.status)).toEqual(["fulfilled", "rejected"]);
+    await expect(project.move(ids, 2)).rejects.toThrow("This class was deleted meanwhile");
+    expect([project.of(1), await store.photos()]).toEqual([[a], [a]]);
+    await project.setTask("attributes");
+    await expect(project.tag(ids, 2, true)).rejects.toThrow("This attribute was deleted");
+    expect(await store.photos()).toEqual([a]);
+  });
+
   it("moves no photo that is being deleted", async () => {
     const added = await project.add([photo("a", 1), photo("b", 1)]);
     const ids = new Set(added.map(({ id }) => id));

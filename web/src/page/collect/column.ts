@@ -33,6 +33,7 @@ export class Column {
   private recorder: Recorder | undefined;
   private selected = new Set<number>();
   private called = "";
+  private listed = "";
 
   constructor(
     readonly id: number,
@@ -88,6 +89,7 @@ export class Column {
     (this.bar.firstChild as HTMLElement).style.width =
       `${(100 * photos.length) / Math.max(1, most)}%`;
     this.grid.show(photos);
+    if (this.selected.size) this.listOthers();
   }
 
   close(): void {
@@ -170,7 +172,15 @@ export class Column {
     if (focused && !ids.size) this.grid.element.focus();
     if (!ids.size) return;
     setText(this.selectionCount, texts.selected(ids.size));
+    this.listOthers();
+  }
+
+  /** The classes that the selection can be moved to. */
+  private listOthers(): void {
     const others = this.project.classes.filter((each) => each.id !== this.id);
+    const listed = others.map(({ id, name }) => `${id} ${name}`).join("\n");
+    if (listed === this.listed) return; // an open list stays open while photos are added
+    this.listed = listed;
     const chosen = this.moveTo.value;
     fill(
       this.moveTo,
