@@ -20,6 +20,8 @@ export class Project {
   classes: ClassRecord[] = [];
   /** Hash of the chosen kit. */
   kit: string | null = null;
+  /** The greatest id that a class has had: what still comes for a deleted class finds no other. */
+  private lastClass = 0;
   private photos = new Map<number, PhotoRecord>();
   private photosOf = new Map<number, PhotoRecord[]>();
   private changes: Promise<unknown> = Promise.resolve();
@@ -37,7 +39,12 @@ export class Project {
     const [saved, photos] = await Promise.all([this.store.project(), this.store.photos()]);
     this.task = saved?.task ?? "classification";
     this.classes =
-      saved?.classes ?? [1, 2].map((id) => ({ id, name: texts.newClass(this.task, id) }));
+      saved?.classes ??
+      [1, 2].map((each) => ({
+        id: this.lastClass + each,
+        name: texts.newClass(this.task, each),
+      }));
+    this.lastClass = saved?.lastClass ?? Math.max(0, ...this.classes.map(({ id }) => id));
     this.kit = saved?.kit ?? null;
     const kept = photos.flatMap((photo) => this.known(photo) ?? []);
     this.photos = new Map(kept.map((photo) => [photo.id, photo]));
@@ -109,8 +116,7 @@ export class Project {
       if (classes.length >= MOST_CLASSES) {
         throw new UserError(texts.tooManyClasses(MOST_CLASSES));
       }
-      const id = classes.reduce((most, each) => Math.max(most, each.id), 0) + 1;
-      made = { id, name: name ?? this.freeName() };
+      made = { id: ++this.lastClass, name: name ?? this.freeName() };
       this.checkName(made.name);
       return [...classes, made];
     });
@@ -244,7 +250,7 @@ export class Project {
       this.task = task;
       return classes.map(({ id, name }) => {
         const isNew = texts.isNewClass(name) && !this.of(id).length;
-        return { id, name: isNew ? texts.newClass(task, id) : name };
+        return { id, name: isNew ? texts.newClass(task, Number(/\d+$/.exec(name))) : name };
       });
     });
     this.changed();
@@ -271,7 +277,8 @@ export class Project {
   }
 
   private async save(classes: ClassRecord[]): Promise<void> {
-    await this.store.saveProject({ task: this.task, classes, kit: this.kit });
+    const { task, lastClass, kit } = this;
+    await this.store.saveProject({ task, classes, lastClass, kit });
     this.classes = classes;
   }
 

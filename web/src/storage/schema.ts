@@ -29,7 +29,7 @@ export interface PhotoRecord {
 
 export type NewPhoto = Omit<PhotoRecord, "id"> & { blob: Blob; thumbnail: Blob };
 
-/** A class or an attribute; ids begin at 1. */
+/** A class or an attribute; ids begin at 1, and that of one that was deleted is not used again. */
 export interface ClassRecord {
   id: number;
   name: string;
@@ -39,6 +39,8 @@ export interface ClassRecord {
 export interface Project {
   task: TaskName;
   classes: ClassRecord[];
+  /** The id of the class that was made last; an earlier version did not keep it. */
+  lastClass?: number;
   /** Hash of the chosen kit. */
   kit: string | null;
 }

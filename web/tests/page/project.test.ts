@@ -103,6 +103,20 @@ describe("a project", () => {
     expect((await store.photos()).map(({ name }) => name)).toEqual(["a"]);
   });
 
+  it("gives no class the id of one that was deleted, also when it is opened again", async () => {
+    await project.removeClass(2);
+    expect((await project.addClass()).id).toBe(3);
+    await project.removeClass(3);
+    expect((await Project.open(store).then((again) => again.addClass())).id).toBe(4);
+    await project.forget();
+    expect(await project.add([photo("of a forgotten class", 1)])).toEqual([]);
+  });
+
+  it("goes on after the classes of an earlier version", async () => {
+    await store.saveProject({ task: "classification", classes: [{ id: 7, name: "a" }], kit: null });
+    expect((await Project.open(store).then((again) => again.addClass())).id).toBe(8);
+  });
+
   it("moves no photo into a class that is gone", async () => {
     const [a] = await project.add([photo("a", 1)]);
     const ids = new Set([a!.id]);
@@ -154,6 +168,8 @@ describe("a project", () => {
     await project.add([photo("a", 1)]);
     await project.forget();
     expect([names(), project.count, await store.photos()]).toEqual([["Class 1", "Class 2"], 0, []]);
+    await project.setTask("attributes");
+    expect(names()).toEqual(["Attribute 1", "Attribute 2"]);
   });
 });
 
