@@ -184,6 +184,8 @@ export const texts = {
       `${table} has the split “${split}” in line ${line}; write train, val or test.`,
     twice: (table: string, file: string) =>
       `${table} lists ${file} twice, with different labels or splits; keep one line.`,
+    samePath: (path: string) =>
+      `Two of the files are called ${path}; import one after the other what they are in.`,
     noneGiven: (table: string) =>
       `None of the files that ${table} lists was given with it; drop the folder that holds both.`,
   },

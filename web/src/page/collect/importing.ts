@@ -41,18 +41,20 @@ export async function importLabeled(
   watch: Watch,
 ): Promise<Outcome> {
   if (!sources.length) throw new UserError(texts.noFiles);
-  const byPath = new Map(sources.map((source) => [source.path, source]));
-  const { task, classes, labeled } = await labelsOf(sources, project.task);
+  const byPath = sourcesByPath(sources);
+  const { task, classes, labeled } = await labelsOf(byPath, project.task);
   if (!project.count) await project.setTask(task);
   if (task !== project.task) throw new UserError(texts.otherLabels[task]);
   const owners = new Map<string, number>();
   for (const label of classes) owners.set(label, (await project.classNamed(label)).id);
   await project.removeUnused(new Set(owners.values()));
-  const items = labeled.map(({ path, labels, part }) => ({
-    source: byPath.get(path)!,
-    owners: labels.map((label) => owners.get(label)!),
-    part,
-  }));
+  const items = labeled.flatMap(({ path, labels, part }) =>
+    byPath.get(path)!.map((source) => ({
+      source,
+      owners: labels.map((label) => owners.get(label)!),
+      part,
+    })),
+  );
   // Class by class, in an order that does not depend on the browser's list.
   const place = (item: Item) => (project.isTagged ? 0 : item.owners[0]!);
   items.sort((a, b) => place(a) - place(b) || (a.source.path < b.source.path ? -1 : 1));
@@ -75,10 +77,24 @@ export function importInto(
   );
 }
 
-async function labelsOf(sources: Source[], wanted: TaskName): Promise<Layout> {
-  const paths = sources.map((source) => source.path);
-  const byPath = new Map(sources.map((source) => [source.path, source]));
-  const read = async (path: string) => readTable(path, await byPath.get(path)!.open());
+/** Several archives may have the same folders: their files of one path are of one class. */
+function sourcesByPath(sources: Source[]): Map<string, Source[]> {
+  const byPath = new Map<string, Source[]>();
+  for (const source of sources) {
+    const before = byPath.get(source.path);
+    if (before) before.push(source);
+    else byPath.set(source.path, [source]);
+  }
+  return byPath;
+}
+
+async function labelsOf(byPath: Map<string, Source[]>, wanted: TaskName): Promise<Layout> {
+  const paths = [...byPath.keys()];
+  const twice = paths.find((path) => byPath.get(path)!.length > 1);
+  if (twice !== undefined && paths.some(isTable)) {
+    throw new UserError(texts.table.samePath(twice)); // which of them a table means is not certain
+  }
+  const read = async (path: string) => readTable(path, await byPath.get(path)![0]!.open());
   const found = await findLabels(paths, read);
   if (!found) throw new UserError(texts.manyTables(paths.filter(isTable)));
   if (!found.labeled.length) {

@@ -1,0 +1,57 @@
+import "fake-indexeddb/auto";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { UserError } from "../../src/contract";
+import { importLabeled } from "../../src/page/collect/importing";
+import { Project } from "../../src/page/project";
+import { Store } from "../../src/storage/store";
+
+vi.mock("../../src/page/collect/prepare", () => ({
+  preparePhoto: async (file: Blob) => {
+    if ((await file.text()) === "no photo") throw new UserError("no photo");
+    return { blob: file, thumbnail: file };
+  },
+}));
+
+let store: Store;
+let project: Project;
+let number = 0;
+const watch = { signal: new AbortController().signal, progress: () => undefined };
+
+beforeEach(async () => {
+  store = await Store.open(`importing-${number++}`);
+  project = await Project.open(store);
+  vi.stubGlobal("navigator", {});
+});
+afterEach(() => void vi.unstubAllGlobals());
+
+/** Files by their paths; the text is the photo. */
+function given(...files: [path: string, text: string][]) {
+  return files.map(([path, text]) => ({ path, open: () => Promise.resolve(new Blob([text])) }));
+}
+
+/** The photos of each class. */
+async function kept(): Promise<Record<string, string[]>> {
+  const found: Record<string, string[]> = {};
+  for (const { id, name } of project.classes) {
+    const photos = project.of(id).map(async (photo) => (await store.photo(photo.id)).text());
+    found[name] = await Promise.all(photos);
+  }
+  return found;
+}
+
+describe("files of one path, as of two archives", () => {
+  it("are all imported", async () => {
+    const one = given(["cats/1.png", "a"], ["dogs/1.png", "b"]);
+    const two = given(["cats/1.png", "c"], ["dogs/2.png", "d"]);
+    const { added } = await importLabeled(project, [...one, ...two], watch);
+    expect([added, await kept()]).toEqual([4, { cats: ["a", "c"], dogs: ["b", "d"] }]);
+  });
+
+  it("are refused where a table lists them", async () => {
+    const table = given(["labels.csv", "file,label\n1.png,cats\n2.png,dogs\n"]);
+    const photos = given(["1.png", "a"], ["2.png", "b"], ["1.png", "c"]);
+    const importing = importLabeled(project, [...table, ...photos], watch);
+    await expect(importing).rejects.toThrow("Two of the files are called 1.png");
+    expect(project.count).toBe(0);
+  });
+});
