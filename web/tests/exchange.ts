@@ -75,9 +75,8 @@ async function repacked(archive: Blob, name: string): Promise<Blob> {
   const { layout, open } = await layoutOf(archive);
   const project = await Project.open(await Store.open(name));
   await project.setTask(layout.task);
-  const owners = new Map<string, number>();
-  for (const label of layout.classes) owners.set(label, (await project.classNamed(label)).id);
-  await project.removeUnused(new Set(owners.values()));
+  const made = await project.classesNamed(layout.classes, project.unused);
+  const owners = new Map(layout.classes.map((label, i) => [label, made[i]!]));
   await project.add(
     layout.labeled.map(({ path, labels, part }) => {
       const [blob, of] = [open.get(path)!, labels.map((label) => owners.get(label)!)];

@@ -116,7 +116,7 @@ export class Project {
       if (classes.length >= MOST_CLASSES) {
         throw new UserError(texts.tooManyClasses(MOST_CLASSES));
       }
-      made = { id: ++this.lastClass, name: name ?? this.freeName() };
+      made = { id: this.lastClass + 1, name: name ?? this.freeName() };
       this.checkName(made.name);
       return [...classes, made];
     });
@@ -124,10 +124,42 @@ export class Project {
     return made!;
   }
 
-  /** The class of this name; a new one if there is none. */
-  async classNamed(name: string): Promise<ClassRecord> {
-    const short = name.slice(0, LONGEST_NAME);
-    return this.classes.find((each) => each.name === short) ?? (await this.addClass(short));
+  /** Classes without photos that still have the name they were made with. */
+  get unused(): ClassRecord[] {
+    return this.classes.filter(({ id, name }) => !this.of(id).length && texts.isNewClass(name));
+  }
+
+  /**
+   * The ids of the classes of these names. Those that are missing are made, all or none, in place of
+   * those of `unused` that are as they were.
+   *
+   * @throws UserError as `checkClasses`.
+   */
+  async classesNamed(names: string[], unused: ClassRecord[]): Promise<number[]> {
+    await this.change(() => this.withClasses(names, unused));
+    this.changed();
+    const ids = new Map(this.classes.map(({ id, name }) => [name, id]));
+    return names.map((name) => ids.get(shortened(name))!);
+  }
+
+  /** @throws UserError if `classesNamed` had to make too many, or one that cannot be. */
+  checkClasses(names: string[], unused: ClassRecord[]): void {
+    this.withClasses(names, unused);
+  }
+
+  private withClasses(names: string[], unused: ClassRecord[]): ClassRecord[] {
+    const wanted = new Set(names.map(shortened));
+    const given = new Set(unused);
+    const kept = this.classes.filter(
+      (each) => !given.has(each) || wanted.has(each.name) || this.of(each.id).length,
+    );
+    for (const { name } of kept) wanted.delete(name);
+    if (kept.length + wanted.size > MOST_CLASSES) {
+      throw new UserError(texts.tooManyClasses(MOST_CLASSES));
+    }
+    const made = [...wanted].map((name, i) => ({ id: this.lastClass + 1 + i, name }));
+    for (const { name } of made) this.checkName(name);
+    return [...kept, ...made];
   }
 
   /** @throws UserError if another class has this name, or it is empty. */
@@ -146,17 +178,6 @@ export class Project {
     const ids = new Set(this.of(id).map((photo) => photo.id)); // none is added from now on
     if (this.isTagged) await this.tag(ids, id, false);
     else await this.remove(ids);
-  }
-
-  /** Remove classes without photos that still have the name they were made with, but not `wanted`. */
-  async removeUnused(wanted: ReadonlySet<number> = new Set()): Promise<void> {
-    await this.change((classes) => {
-      const kept = classes.filter(
-        ({ id, name }) => this.of(id).length || wanted.has(id) || !texts.isNewClass(name),
-      );
-      return kept.length ? kept : classes;
-    });
-    this.changed();
   }
 
   /**
@@ -277,9 +298,11 @@ export class Project {
   }
 
   private async save(classes: ClassRecord[]): Promise<void> {
-    const { task, lastClass, kit } = this;
+    const { task, kit } = this;
+    const lastClass = Math.max(this.lastClass, ...classes.map(({ id }) => id));
     await this.store.saveProject({ task, classes, lastClass, kit });
     this.classes = classes;
+    this.lastClass = lastClass;
   }
 
   /** Changes of classes and photos follow each other: each sees what the one before has left. */
@@ -310,6 +333,10 @@ export class Project {
       throw new UserError(texts.sameName(name));
     }
   }
+}
+
+function shortened(name: string): string {
+  return name.slice(0, LONGEST_NAME);
 }
 
 function placesOf({ owners }: PhotoRecord): number[] {

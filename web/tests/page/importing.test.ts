@@ -55,3 +55,33 @@ describe("files of one path, as of two archives", () => {
     expect(project.count).toBe(0);
   });
 });
+
+describe("classes", () => {
+  it("are made of folders that have photos", async () => {
+    const files = given(["docs/a.md", "no photo"], ["cats/1.png", "a"], ["dogs/1.png", "b"]);
+    const { added, skipped } = await importLabeled(project, files, watch);
+    expect(await kept()).toEqual({ cats: ["a"], dogs: ["b"] });
+    expect([added, skipped.map(({ name }) => name)]).toEqual([2, ["docs/a.md"]]);
+  });
+
+  it("are those from before where no file is a photo", async () => {
+    const files = given(["docs/a.md", "no photo"], ["src/b.ts", "no photo"]);
+    await importLabeled(project, files, watch);
+    expect(await kept()).toEqual({ "Class 1": [], "Class 2": [] });
+  });
+
+  it("that are too many are told before anything is kept", async () => {
+    const files = given(
+      ...Array.from({ length: 1001 }, (_, i): [string, string] => [`${i}/1.png`, `${i}`]),
+    );
+    await expect(importLabeled(project, files, watch)).rejects.toThrow("room for 1,000 classes");
+    expect(await kept()).toEqual({ "Class 1": [], "Class 2": [] });
+  });
+
+  it("are all attributes of a table, also those that no photo has", async () => {
+    const table = given(["labels.csv", "file,red,big\n1.png,1,0\n2.png,0,0\n"]);
+    const files = [...table, ...given(["1.png", "a"], ["2.png", "b"])];
+    await importLabeled(project, files, watch);
+    expect([await kept(), project.count]).toEqual([{ red: ["a"], big: [] }, 2]);
+  });
+});

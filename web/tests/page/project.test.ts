@@ -137,16 +137,25 @@ describe("a project", () => {
     expect(await Project.open(store).then((again) => again.all())).toEqual(project.all());
   });
 
-  it("drops classes that were never used, but the last", async () => {
-    await project.addClass("dogs");
-    await project.removeUnused(new Set([2]));
-    expect(names()).toEqual(["Class 2", "dogs"]);
-    await project.removeUnused();
-    expect(names()).toEqual(["dogs"]);
-    await project.removeClass(3);
+  it("makes classes in place of those that were never used", async () => {
+    const { unused } = project;
+    await project.rename(1, "cats");
     await project.addClass();
-    await project.removeUnused();
-    expect(names()).toEqual(["Class 1"]);
+    expect(await project.classesNamed(["dogs", "cats", "birds"], unused)).toEqual([4, 1, 5]);
+    expect(names()).toEqual(["cats", "Class 3", "dogs", "birds"]);
+    await project.add([photo("a", 3)]);
+    expect(await project.classesNamed(["x".repeat(201)], project.classes.slice(1))).toEqual([6]);
+    expect(names()).toEqual(["cats", "Class 3", "x".repeat(200)]);
+  });
+
+  it("makes no class if there is no room for all", async () => {
+    const many = Array.from({ length: 1000 }, (_, i) => `${i}`);
+    await expect(project.classesNamed(many, [])).rejects.toThrow("room for 1,000 classes");
+    expect(names()).toEqual(["Class 1", "Class 2"]);
+    let told = 0;
+    project.onChange(() => told++);
+    await project.classesNamed(many, project.unused);
+    expect([project.classes.length, told]).toEqual([1000, 1]);
   });
 
   it("can be trained once two classes have photos", async () => {

@@ -1,6 +1,5 @@
 /** From files to photos of classes, a few at a time. */
 import { type Split, type TaskName, UserError } from "../../contract";
-import type { NewPhoto } from "../../storage/schema";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { findLabels } from "./labels/find";
@@ -26,12 +25,16 @@ export interface Watch {
 
 interface Item {
   source: Source;
-  owners: number[];
+  labels: string[];
   part: Split | null;
 }
 
+/** The classes of photos, by their labels, when it is certain that the photos are kept. */
+type OwnersOf = (labels: string[][]) => Promise<number[][]>;
+
 /**
- * Import what folders or a table label; classes and attributes that are missing are made.
+ * Import what folders or a table label. Classes and attributes that are missing are made with their
+ * first photos, in place of those that the page begins with: a folder may have no photo.
  *
  * @throws UserError if nothing says what the photos are, or it is not as for those that there are.
  */
@@ -45,20 +48,24 @@ export async function importLabeled(
   const { task, classes, labeled } = await labelsOf(byPath, project.task);
   if (!project.count) await project.setTask(task);
   if (task !== project.task) throw new UserError(texts.otherLabels[task]);
-  const owners = new Map<string, number>();
-  for (const label of classes) owners.set(label, (await project.classNamed(label)).id);
-  await project.removeUnused(new Set(owners.values()));
-  const items = labeled.flatMap(({ path, labels, part }) =>
-    byPath.get(path)!.map((source) => ({
-      source,
-      owners: labels.map((label) => owners.get(label)!),
-      part,
-    })),
+  const { unused } = project;
+  project.checkClasses(classes, unused);
+  const items = labeled.flatMap(({ path, ...facts }) =>
+    byPath.get(path)!.map((source) => ({ source, ...facts })),
   );
   // Class by class, in an order that does not depend on the browser's list.
-  const place = (item: Item) => (project.isTagged ? 0 : item.owners[0]!);
+  const places = new Map(classes.map((label, place) => [label, place]));
+  const place = ({ labels }: Item) => (project.isTagged ? 0 : places.get(labels[0]!)!);
   items.sort((a, b) => place(a) - place(b) || (a.source.path < b.source.path ? -1 : 1));
-  return importItems(project, items, watch);
+  const known = new Map<string, number>();
+  const ownersOf: OwnersOf = async (all) => {
+    const needed = project.isTagged ? classes : all.flat();
+    const missing = [...new Set(needed)].filter((label) => !known.has(label));
+    const made = missing.length ? await project.classesNamed(missing, unused) : [];
+    missing.forEach((label, i) => known.set(label, made[i]!));
+    return all.map((labels) => labels.map((label) => known.get(label)!));
+  };
+  return importItems(project, items, ownersOf, watch);
 }
 
 /** Import photos into a column, in whatever folder they are. */
@@ -70,11 +77,8 @@ export function importInto(
 ): Promise<Outcome> {
   const photos = sources.filter((source) => !isTable(source.path));
   if (!photos.length) return Promise.reject(new UserError(texts.noFiles));
-  return importItems(
-    project,
-    photos.map((source) => ({ source, owners, part: null })),
-    watch,
-  );
+  const items = photos.map((source) => ({ source, labels: [], part: null }));
+  return importItems(project, items, async (all) => all.map(() => owners), watch);
 }
 
 /** Several archives may have the same folders: their files of one path are of one class. */
@@ -103,15 +107,24 @@ async function labelsOf(byPath: Map<string, Source[]>, wanted: TaskName): Promis
   return found;
 }
 
-async function importItems(project: Project, items: Item[], watch: Watch): Promise<Outcome> {
+async function importItems(
+  project: Project,
+  items: Item[],
+  ownersOf: OwnersOf,
+  watch: Watch,
+): Promise<Outcome> {
   const outcome: Outcome = { added: 0, skipped: [] };
   const began = performance.now();
   for (let first = 0; first < items.length && !watch.signal.aborted; first += TOGETHER) {
     const prepared = await inTurns(items.slice(first, first + TOGETHER), (item) =>
       prepareItem(item, outcome),
     );
-    const photos = prepared.filter((photo) => photo !== null);
-    if (photos.length) outcome.added += (await project.add(photos)).length;
+    const found = prepared.filter((photo) => photo !== null);
+    if (found.length) {
+      const owners = await ownersOf(found.map(({ labels }) => labels));
+      const photos = found.map(({ labels: _, ...photo }, i) => ({ ...photo, owners: owners[i]! }));
+      outcome.added += (await project.add(photos)).length;
+    }
     const done = Math.min(items.length, first + TOGETHER);
     const seconds = (performance.now() - began) / 1000;
     watch.progress(done, items.length, (seconds / done) * (items.length - done));
@@ -119,11 +132,10 @@ async function importItems(project: Project, items: Item[], watch: Watch): Promi
   return outcome;
 }
 
-async function prepareItem({ source, owners, part }: Item, outcome: Outcome) {
+async function prepareItem({ source, ...facts }: Item, outcome: Outcome) {
   try {
     const prepared = await preparePhoto(await source.open());
-    const photo: NewPhoto = { name: source.path, owners, part, recording: 0, ...prepared };
-    return photo;
+    return { name: source.path, recording: 0, ...facts, ...prepared };
   } catch (error) {
     const reason = error instanceof UserError ? error.message : texts.noPhoto;
     outcome.skipped.push({ name: source.path, reason });
