@@ -220,6 +220,39 @@ describe.skipIf(missing)("collecting", () => {
     await page.context().close();
   });
 
+  it("keeps a large photo smaller, with the values that it has, and white where it is clear", async () => {
+    const page = await openPage(browser, studio.url);
+    // A canvas of another color space says so in its file.
+    const made = await page.evaluate(async () => {
+      const canvas = document.createElement("canvas");
+      canvas.width = canvas.height = 800;
+      const context = canvas.getContext("2d", { colorSpace: "display-p3" })!;
+      context.fillStyle = "color(display-p3 0.8 0.4 0.2)";
+      context.fillRect(0, 0, 800, 400);
+      return canvas.toDataURL("image/png").split(",")[1]!;
+    });
+    const file = { name: "a.png", mimeType: "image/png", buffer: Buffer.from(made, "base64") };
+    await addTo(page, 0, [file]);
+    const [side, top, bottom] = await page.evaluate(async () => {
+      const blob = await new Promise<Blob>((resolve) => {
+        const opening = indexedDB.open("pocketune-studio");
+        opening.onsuccess = () => {
+          const getting = opening.result.transaction("blobs").objectStore("blobs").get(1);
+          getting.onsuccess = () => resolve(getting.result as Blob);
+        };
+      });
+      const bitmap = await createImageBitmap(blob);
+      const context = new OffscreenCanvas(512, 512).getContext("2d")!;
+      context.drawImage(bitmap, 0, 0);
+      const at = (y: number) => [...context.getImageData(256, y, 1, 1).data];
+      return [bitmap.width, at(100), at(400)] as const;
+    });
+    expect([side, bottom]).toEqual([512, [255, 255, 255, 255]]);
+    const off = [204, 102, 51].map((value, i) => Math.abs(top[i]! - value));
+    expect(Math.max(...off)).toBeLessThan(4); // as JPEG
+    await page.context().close();
+  });
+
   it("keeps names apart", async () => {
     const page = await openPage(browser, studio.url);
     const name = page.getByLabel("Name of the class").first();

@@ -17,7 +17,8 @@ export type ReadPixels = (
  * first: its pixels need not all be copied. */
 const MOST = 4;
 
-const OPTIONS: ImageBitmapOptions = {
+/** How photos are decoded: upright, and with the values that the file has, as Python reads them. */
+export const OPTIONS: ImageBitmapOptions = {
   imageOrientation: "from-image",
   premultiplyAlpha: "none",
   colorSpaceConversion: "none",

@@ -1,5 +1,6 @@
 /** A photo as it is kept: upright, not larger than training needs, and with a thumbnail. */
 import { UserError } from "../../contract";
+import { OPTIONS } from "../../engine/pixels";
 import { texts } from "../texts";
 
 const MOST_BYTES = 64 << 20;
@@ -29,7 +30,7 @@ export async function preparePhoto(file: Blob): Promise<Prepared> {
 /** @throws UserError if the file is no photo that the browser can open. */
 export async function decode(file: Blob): Promise<ImageBitmap> {
   try {
-    return await createImageBitmap(file);
+    return await createImageBitmap(file, OPTIONS);
   } catch {
     throw new UserError(texts.noPhoto);
   }
@@ -43,8 +44,7 @@ function asBlob(file: Blob): Blob {
 function scaled(bitmap: ImageBitmap, factor: number): Promise<Blob> {
   const width = Math.round(bitmap.width * factor);
   const height = Math.round(bitmap.height * factor);
-  const canvas = new OffscreenCanvas(width, height);
-  const context = canvas.getContext("2d")!;
+  const { canvas, context } = whiteCanvas(width, height);
   context.imageSmoothingQuality = "high";
   context.drawImage(bitmap, 0, 0, width, height);
   return canvas.convertToBlob({ type: "image/jpeg", quality: 0.92 });
@@ -53,12 +53,18 @@ function scaled(bitmap: ImageBitmap, factor: number): Promise<Blob> {
 /** The middle square. */
 export function thumbnailOf(source: ImageBitmap | OffscreenCanvas): Promise<Blob> {
   const side = Math.min(source.width, source.height);
-  const canvas = new OffscreenCanvas(THUMBNAIL, THUMBNAIL);
-  const context = canvas.getContext("2d")!;
-  context.fillStyle = "#fff";
-  context.fillRect(0, 0, THUMBNAIL, THUMBNAIL);
+  const { canvas, context } = whiteCanvas(THUMBNAIL, THUMBNAIL);
   context.imageSmoothingQuality = "medium";
   const [x, y] = [(source.width - side) / 2, (source.height - side) / 2];
   context.drawImage(source, x, y, side, side, 0, 0, THUMBNAIL, THUMBNAIL);
   return canvas.convertToBlob({ type: "image/jpeg", quality: 0.75 });
+}
+
+/** Transparent parts of a photo become white, as in training. */
+function whiteCanvas(width: number, height: number) {
+  const canvas = new OffscreenCanvas(width, height);
+  const context = canvas.getContext("2d")!;
+  context.fillStyle = "white";
+  context.fillRect(0, 0, width, height);
+  return { canvas, context };
 }
