@@ -189,7 +189,11 @@ describe.skipIf(missing)("collecting", () => {
       Buffer.from(zipSync({ "a.png": photo("", RED).buffer })),
       "Drop these photos onto a class",
     ],
-    ["kit.zip", Buffer.from(zipSync({ "manifest.json": strToU8("{}") })), "manifest.json"],
+    [
+      "kit.zip",
+      Buffer.from(zipSync({ "manifest.json": strToU8("{}"), "step.onnx": strToU8("") })),
+      "manifest.json",
+    ],
   ])("says one sentence about %s", async (name, buffer, said) => {
     const page = await openPage(browser, studio.url);
     await importFile(page, name, buffer);
@@ -250,6 +254,23 @@ describe.skipIf(missing)("collecting", () => {
     expect([side, bottom]).toEqual([512, [255, 255, 255, 255]]);
     const off = [204, 102, 51].map((value, i) => Math.abs(top[i]! - value));
     expect(Math.max(...off)).toBeLessThan(4); // as JPEG
+    await page.context().close();
+  });
+
+  it("takes photos that are given with a kit, and says which folder of a .zip it leaves out", async () => {
+    const page = await openPage(browser, studio.url);
+    const both = { "manifest.json": strToU8("{}"), "step.onnx": strToU8("") };
+    const archive = zipSync({ "cats/1.png": photo("", RED, 1).buffer, kit: both });
+    const file = { name: "x.zip", mimeType: "application/zip", buffer: Buffer.from(archive) };
+    const files = page.locator(".column").first().locator("input[type=file]");
+    await files.setInputFiles(file);
+    await page.getByText("kit: written by Pocketune").waitFor();
+    await files.setInputFiles([
+      { ...file, buffer: Buffer.from(zipSync(both)) },
+      photo("a.png", BLUE),
+    ]);
+    await page.getByText("2 photos", { exact: true }).waitFor();
+    await page.getByRole("alert").getByText("manifest.json").waitFor();
     await page.context().close();
   });
 

@@ -134,6 +134,7 @@ export const texts = {
     (skipped ? `, ${counted(skipped, "file")} left out` : "") +
     ".",
   noPhoto: "no photo that this browser can open",
+  ours: "written by Pocketune and no photos; open a run or kit as a .zip of its own",
   tooLarge: "larger than 64 MB",
   and: (count: number) => `and ${number.format(count)} more`,
   gridLabel: (name: string) => `Photos of ${name}`,

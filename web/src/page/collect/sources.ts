@@ -1,6 +1,6 @@
 /** Files as the browser hands them over: chosen, dropped with their folders, or pasted. */
 import { openArchive } from "./archive";
-import { isOwn } from "./labels/layout";
+import { foldersOf, isOwn } from "./labels/layout";
 
 /** A file that can be opened when it is needed. */
 export interface Source {
@@ -11,13 +11,20 @@ export interface Source {
 /** Files that were dropped or chosen, by what they are. */
 export interface Given {
   photos: Source[];
+  /** Folders among them that Pocketune has written, whose files are no photos. */
+  ours: string[];
   kits: File[];
   runs: File[];
   /** Deltas. */
   tensors: File[];
 }
 
-const MANIFEST = "manifest.json";
+/**
+ * Files by which the folder of a kit or run, a run without its kit, a plan and a comparison are
+ * known, as in `pocketune/data/sources.py`.
+ */
+const KIT = ["manifest.json", "step.onnx"];
+const OURS = [KIT, ["metrics.jsonl"], ["plan.json"], ["compare.json"]];
 /** The values that a run has found, which a kit lacks. */
 const BEST = "best.safetensors";
 
@@ -42,20 +49,43 @@ export function ofPaste(data: DataTransfer): Source[] {
 
 /** Look into archives, and tell photos from kits, runs and deltas. */
 export async function sorted(sources: Source[]): Promise<Given> {
-  const given: Given = { photos: [], kits: [], runs: [], tensors: [] };
-  for (const source of sources.filter(({ path }) => isOwn(path))) {
+  const given: Given = { photos: [], ours: [], kits: [], runs: [], tensors: [] };
+  const { own, ours } = divided(sources);
+  given.ours.push(...ours);
+  for (const source of own) {
     const name = source.path.toLowerCase();
     if (name.endsWith(".safetensors")) given.tensors.push(await asFile(source));
-    else if (!name.endsWith(".zip")) given.photos.push(source);
-    else {
-      const file = await asFile(source);
-      const members = await openArchive(file, file.name);
-      const names = new Set(members.map((each) => each.path.split("/").at(-1)));
-      if (names.has(MANIFEST)) (names.has(BEST) ? given.runs : given.kits).push(file);
-      else given.photos.push(...members.filter(({ path }) => isOwn(path)));
-    }
+    else if (name.endsWith(".zip")) await sortArchive(await asFile(source), given);
+    else given.photos.push(source);
   }
   return given;
+}
+
+/** A kit or run is at the top, or in a folder beside which nothing is. */
+async function sortArchive(file: File, given: Given): Promise<void> {
+  const members = await openArchive(file, file.name);
+  const { own, ours } = divided(members);
+  const paths = new Set(members.map(({ path }) => path));
+  const top = ["", ...(own.length ? [] : ours.map((folder) => `${folder}/`))].find((folder) =>
+    KIT.every((each) => paths.has(folder + each)),
+  );
+  if (top !== undefined) {
+    (paths.has(top + BEST) ? given.runs : given.kits).push(file);
+    return;
+  }
+  given.photos.push(...own);
+  given.ours.push(...ours);
+}
+
+/** The user's own files, without those of a system; and the folders that Pocketune has written. */
+function divided<T extends Pick<Source, "path">>(files: T[]): { own: T[]; ours: string[] } {
+  const all = files.filter(({ path }) => isOwn(path));
+  const paths = new Set(all.map(({ path }) => path));
+  const isOurs = (folder: string) =>
+    OURS.some((marks) => marks.every((mark) => paths.has(`${folder}/${mark}`)));
+  const ours = foldersOf([...paths]).filter(isOurs);
+  const own = all.filter(({ path }) => !ours.some((folder) => path.startsWith(`${folder}/`)));
+  return { own, ours };
 }
 
 async function asFile(source: Source): Promise<File> {

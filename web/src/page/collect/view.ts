@@ -15,6 +15,8 @@ const UNEVEN = 2;
 const LISTED = 5;
 const TASKS: TaskName[] = ["classification", "attributes"];
 
+type ImportPhotos = (photos: Source[], watch: Watch) => Promise<Outcome>;
+
 export class CollectView {
   readonly element: HTMLElement;
   private readonly columns = h("div", { class: "columns" });
@@ -85,7 +87,7 @@ export class CollectView {
   /** Files dropped anywhere else on the page. */
   drop(data: DataTransfer): void {
     const dropped = ofDrop(data);
-    attempt(() => this.inTurn(async () => this.take(await sorted(await dropped))));
+    attempt(() => this.inTurn(async () => this.takeLabeled(await sorted(await dropped))));
   }
 
   /** The part is left: the camera goes off. */
@@ -181,7 +183,7 @@ export class CollectView {
 
   private importer(text: string, folder: boolean): HTMLElement {
     return filePicker(text, "", { multiple: true, webkitdirectory: folder }, (files) =>
-      attempt(() => this.inTurn(async () => this.take(await sorted(ofFiles(files))))),
+      attempt(() => this.inTurn(async () => this.takeLabeled(await sorted(ofFiles(files))))),
     );
   }
 
@@ -196,20 +198,29 @@ export class CollectView {
     attempt(() =>
       this.inTurn(async () => {
         const given = await sorted(await sources);
-        if (hasOthers(given)) await this.others(given);
-        else
-          await this.watched((watch) =>
-            importInto(this.project, ownersOf(owner), given.photos, watch),
-          );
+        await this.take(given, (...given) => importInto(this.project, ownersOf(owner), ...given));
       }),
     );
   }
 
-  private async take(given: Given): Promise<void> {
-    const other = hasOthers(given);
-    if (other) await this.others(given);
-    if (given.photos.length || !other) {
-      await this.watched((watch) => importLabeled(this.project, given.photos, watch));
+  private takeLabeled(given: Given): Promise<void> {
+    return this.take(given, (...given) => importLabeled(this.project, ...given));
+  }
+
+  /** Open kits, runs and deltas, and import the photos that were given with them. */
+  private async take(given: Given, importPhotos: ImportPhotos): Promise<void> {
+    const { photos, ours, kits, runs, tensors } = given;
+    const hasOthers = kits.length + runs.length + tensors.length > 0;
+    try {
+      if (hasOthers) await this.others(given);
+    } finally {
+      if (photos.length || !hasOthers) {
+        await this.watched(async (watch) => {
+          const outcome = await importPhotos(photos, watch);
+          outcome.skipped.push(...ours.map((name) => ({ name, reason: texts.ours })));
+          return outcome;
+        });
+      }
     }
   }
 
@@ -240,10 +251,6 @@ export class CollectView {
       this.progress.hidden = true;
     }
   }
-}
-
-function hasOthers({ kits, runs, tensors }: Given): boolean {
-  return kits.length + runs.length + tensors.length > 0;
 }
 
 function report({ added, skipped }: Outcome): void {
