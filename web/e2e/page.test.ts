@@ -427,6 +427,31 @@ describe.skipIf(missing)("the browser", () => {
     await context.close();
   });
 
+  it("forgets everything without the imports that wait", async () => {
+    const page = await openPage(browser, studio.url);
+    const [red, green] = photos(200);
+    const files = page.locator(".column input[type=file]");
+    await files.nth(0).setInputFiles(red!.files);
+    await files.nth(1).setInputFiles(green!.files);
+    await page.evaluate(() => {
+      const count = document.querySelectorAll(".column .count")[1]!;
+      new MutationObserver(() => (document.body.dataset["second"] = count.textContent)).observe(
+        count,
+        { childList: true },
+      );
+    });
+    await page
+      .locator(".column")
+      .first()
+      .getByText(/^\d+ photos$/)
+      .waitFor();
+    await goTo(page, "Take along");
+    await page.getByRole("button", { name: "Forget everything" }).click();
+    await page.getByText("Everything is deleted.").waitFor();
+    expect(await page.locator("body").getAttribute("data-second")).toBeNull();
+    await page.context().close();
+  });
+
   it("forgets everything, also what a run has learned that goes on", async () => {
     const page = await openPage(browser, studio.url);
     await collect(page, photos(3));

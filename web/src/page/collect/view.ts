@@ -41,8 +41,8 @@ export class CollectView {
   /** What the columns are made for. */
   private drawn: TaskName | undefined;
   private queue: Promise<unknown> = Promise.resolve();
-  /** Ends the import that goes on. */
-  private control: AbortController | undefined;
+  /** End the imports that go on or wait for their turn. */
+  private readonly controls = new Set<AbortController>();
 
   constructor(
     private readonly project: Project,
@@ -87,7 +87,7 @@ export class CollectView {
   /** Files dropped anywhere else on the page. */
   drop(data: DataTransfer): void {
     const dropped = ofDrop(data);
-    attempt(() => this.inTurn(async () => this.takeLabeled(await sorted(await dropped))));
+    this.inTurn(async (control) => this.takeLabeled(await sorted(await dropped), control));
   }
 
   /** The part is left: the camera goes off. */
@@ -98,7 +98,7 @@ export class CollectView {
   /** Everything is about to be deleted: end what adds photos. */
   async forget(): Promise<void> {
     this.leave();
-    this.control?.abort();
+    for (const control of this.controls) control.abort();
     await this.queue;
   }
 
@@ -183,7 +183,7 @@ export class CollectView {
 
   private importer(text: string, folder: boolean): HTMLElement {
     return filePicker(text, "", { multiple: true, webkitdirectory: folder }, (files) =>
-      attempt(() => this.inTurn(async () => this.takeLabeled(await sorted(ofFiles(files))))),
+      this.inTurn(async (control) => this.takeLabeled(await sorted(ofFiles(files)), control)),
     );
   }
 
@@ -195,27 +195,32 @@ export class CollectView {
   }
 
   private addTo(owner: number, sources: Promise<Source[]>): void {
-    attempt(() =>
-      this.inTurn(async () => {
-        const given = await sorted(await sources);
-        await this.take(given, (...given) => importInto(this.project, ownersOf(owner), ...given));
-      }),
-    );
+    this.inTurn(async (control) => {
+      const given = await sorted(await sources);
+      await this.take(given, control, (...given) =>
+        importInto(this.project, ownersOf(owner), ...given),
+      );
+    });
   }
 
-  private takeLabeled(given: Given): Promise<void> {
-    return this.take(given, (...given) => importLabeled(this.project, ...given));
+  private takeLabeled(given: Given, control: AbortController): Promise<void> {
+    return this.take(given, control, (...given) => importLabeled(this.project, ...given));
   }
 
   /** Open kits, runs and deltas, and import the photos that were given with them. */
-  private async take(given: Given, importPhotos: ImportPhotos): Promise<void> {
+  private async take(
+    given: Given,
+    control: AbortController,
+    importPhotos: ImportPhotos,
+  ): Promise<void> {
+    if (control.signal.aborted) return;
     const { photos, ours, kits, runs, tensors } = given;
     const hasOthers = kits.length + runs.length + tensors.length > 0;
     try {
       if (hasOthers) await this.others(given);
     } finally {
       if (photos.length || !hasOthers) {
-        await this.watched(async (watch) => {
+        await this.watched(control, async (watch) => {
           const outcome = await importPhotos(photos, watch);
           outcome.skipped.push(...ours.map((name) => ({ name, reason: texts.ours })));
           return outcome;
@@ -225,14 +230,18 @@ export class CollectView {
   }
 
   /** One import after the other. */
-  private inTurn(action: () => Promise<void>): Promise<void> {
-    const done = this.queue.then(action);
-    this.queue = done.catch(() => undefined);
-    return done;
+  private inTurn(action: (control: AbortController) => Promise<void>): void {
+    const control = new AbortController();
+    this.controls.add(control);
+    const done = this.queue.then(() => (control.signal.aborted ? undefined : action(control)));
+    this.queue = done.catch(() => undefined).finally(() => this.controls.delete(control));
+    attempt(() => done);
   }
 
-  private async watched(action: (watch: Watch) => Promise<Outcome>): Promise<void> {
-    const control = (this.control = new AbortController());
+  private async watched(
+    control: AbortController,
+    action: (watch: Watch) => Promise<Outcome>,
+  ): Promise<void> {
     const bar = h("progress", { max: 1, value: 0, "aria-label": texts.importing(0, 0, 0) });
     const text = h("span", {});
     const cancel = button(texts.cancel, "plain", () => control.abort());
