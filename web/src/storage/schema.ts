@@ -82,15 +82,20 @@ export interface Schema extends DBSchema {
 export type Database = IDBPDatabase<Schema>;
 
 /**
- * Open the database, and create it if there is none.
+ * Open the database, and create it if there is none. What another version keeps is left as it is.
  *
- * @throws UserError where the browser keeps nothing for this page.
+ * @throws UserError where the browser keeps nothing for this page, or what this version cannot read.
  */
 export async function openDatabase(name: string): Promise<Database> {
+  let before = 0;
   try {
     return await openDB<Schema>(name, VERSION, {
-      upgrade(made) {
-        for (const former of [...made.objectStoreNames]) made.deleteObjectStore(former);
+      upgrade(made, old, _new, change) {
+        before = old;
+        if (old) {
+          change.done.catch(() => undefined);
+          return change.abort();
+        }
         made.createObjectStore("photos", { keyPath: "id", autoIncrement: true });
         made.createObjectStore("kits", { keyPath: "hash" });
         const others = ["blobs", "thumbnails", "features", "project", "checkpoint", "model"];
@@ -101,6 +106,14 @@ export async function openDatabase(name: string): Promise<Database> {
       },
     });
   } catch (error) {
+    if (before || (error instanceof DOMException && error.name === "VersionError")) {
+      throw new UserError(
+        `This browser keeps photos of ${before ? "an older" : "a newer"} version of Pocketune, which ` +
+          "this one cannot read; go on with that version, or delete the data of this page in the " +
+          "browser's settings.",
+        { cause: error },
+      );
+    }
     throw new UserError(
       "This browser keeps nothing for the page, as in some private windows; open it in an ordinary window.",
       { cause: error },

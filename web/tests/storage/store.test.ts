@@ -201,6 +201,22 @@ describe("errors", () => {
     expect([isQuota(quota()), isQuota(gone), isQuota(null)]).toEqual([true, false, false]);
   });
 
+  it.each([
+    [1, "an older version"],
+    [1000, "a newer version"],
+  ])("of a database of version %i leave it as it is", async (version, said) => {
+    const name = `version-${version}`;
+    const made = await openDB(name, version, {
+      upgrade: (other) => void other.createObjectStore("photos", { autoIncrement: true }),
+    });
+    await made.add("photos", "a");
+    made.close();
+    await expect(openDatabase(name)).rejects.toThrow(`keeps photos of ${said} of Pocketune`);
+    const again = await openDB(name);
+    expect([again.version, await again.getAll("photos")]).toEqual([version, ["a"]]);
+    again.close();
+  });
+
   it("without a database say so", async () => {
     vi.spyOn(indexedDB, "open").mockImplementation(() => {
       throw new DOMException("", "SecurityError");
