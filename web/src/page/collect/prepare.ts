@@ -4,6 +4,8 @@ import { OPTIONS } from "../../engine/pixels";
 import { texts } from "../texts";
 
 const MOST_BYTES = 64 << 20;
+/** Photos of more bytes are decoded one by one: one of 50 megapixels takes 200 MB until it is kept. */
+const LARGE = 4 << 20;
 /** Photos whose shorter side is longer are kept smaller; twice the size of any kit is enough. */
 const LARGEST = 768;
 const KEPT = 512;
@@ -14,9 +16,19 @@ export interface Prepared {
   thumbnail: Blob;
 }
 
+/** The last of the large photos. */
+let large: Promise<unknown> = Promise.resolve();
+
 /** @throws UserError if the file is no photo that the browser can open. */
 export async function preparePhoto(file: Blob): Promise<Prepared> {
   if (file.size > MOST_BYTES) throw new UserError(texts.tooLarge);
+  if (file.size <= LARGE) return prepare(file);
+  const done = large.then(() => prepare(file));
+  large = done.catch(() => undefined);
+  return done;
+}
+
+async function prepare(file: Blob): Promise<Prepared> {
   const bitmap = await decode(file);
   try {
     const shorter = Math.min(bitmap.width, bitmap.height);
