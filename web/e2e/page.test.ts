@@ -120,8 +120,15 @@ describe.skipIf(missing)("for everybody", () => {
     const grid = page.getByRole("listbox", { name: "Photos of red" });
     await grid.press("ArrowRight");
     await grid.press("Space");
-    await grid.press("Shift+ArrowRight");
-    expect(await grid.getByRole("option", { selected: true }).count()).toBe(2);
+    const selected = grid.getByRole("option", { selected: true });
+    for (const [key, count] of [
+      ["Shift+ArrowRight", 2],
+      ["Shift+ArrowRight", 3],
+      ["Shift+ArrowLeft", 2],
+    ] as const) {
+      await grid.press(key);
+      expect(await selected.count()).toBe(count);
+    }
     await page.getByLabel("Move to").first().selectOption("green");
     await page.getByRole("button", { name: "Move", exact: true }).click();
     await page.getByText("6 photos", { exact: true }).waitFor();
@@ -271,6 +278,29 @@ describe.skipIf(missing)("collecting", () => {
     ]);
     await page.getByText("2 photos", { exact: true }).waitFor();
     await page.getByRole("alert").getByText("manifest.json").waitFor();
+    await page.context().close();
+  });
+
+  it("asks before many photos are deleted, and leaves a name that is being composed", async () => {
+    const page = await openPage(browser, studio.url);
+    await addTo(page, 0, photos(5)[0]!.files);
+    page.removeAllListeners("dialog");
+    const asked: string[] = [];
+    page.on("dialog", (dialog) => {
+      asked.push(dialog.message());
+      void dialog.dismiss();
+    });
+    const grid = page.getByRole("listbox").first();
+    await grid.press("Delete");
+    await page.getByText("4 photos", { exact: true }).waitFor();
+    await grid.press("Control+a");
+    await grid.press("Backspace");
+    await page.getByText("4 selected").waitFor();
+    expect(asked).toEqual(["Delete 4 photos?"]);
+    const field = page.getByLabel("Name of the class").first();
+    await field.focus();
+    await field.dispatchEvent("keydown", { key: "Enter", isComposing: true });
+    expect(await field.evaluate((each) => each === document.activeElement)).toBe(true);
     await page.context().close();
   });
 

@@ -152,6 +152,7 @@ export const texts = {
   giveAttribute: "Give",
   takeAttribute: "Take off",
   deletePhotos: "Delete",
+  deletePhotosSure: (count: number) => `Delete ${counted(count, "photo")}?`,
 
   table: {
     empty: (table: string) => `${table} is empty; list a file and its label on each line.`,

@@ -8,6 +8,9 @@ import { Grid } from "./grid";
 import { Recorder } from "./recorder";
 import { ofDrop, ofFiles, type Source } from "./sources";
 
+/** So many photos are deleted without a question. */
+const FEW = 3;
+
 export interface ColumnActions {
   add(owner: number, sources: Promise<Source[]>): void;
   /** A camera was opened: the one of another class is to be closed. */
@@ -44,7 +47,7 @@ export class Column {
     this.grid = new Grid("", {
       thumbnail: (photo) => project.store.thumbnail(photo),
       selected: (ids) => this.showSelection(ids),
-      remove: (ids) => attempt(() => project.remove(ids)),
+      remove: (ids) => attempt(() => this.removePhotos(ids)),
     });
     const isNone = id === NONE;
     const header = h("header", {}, isNone ? h("h3", {}, texts.noAttribute) : this.name, this.count);
@@ -110,7 +113,7 @@ export class Column {
     );
     field.addEventListener("focus", () => field.select());
     field.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") field.blur();
+      if (event.key === "Enter" && !event.isComposing) field.blur();
     });
     return field;
   }
@@ -147,6 +150,11 @@ export class Column {
     if (count && !confirm(sure(this.called, count))) return;
     this.close();
     await this.project.removeClass(this.id);
+  }
+
+  private async removePhotos(ids: Set<number>): Promise<void> {
+    if (ids.size > FEW && !confirm(texts.deletePhotosSure(ids.size))) return;
+    await this.project.remove(ids);
   }
 
   private acceptDrops(): void {
@@ -217,7 +225,7 @@ export class Column {
       button(texts.selectNone, "plain", () => this.grid.selectAll(false)),
       this.move,
       takes ? act(texts.takeAttribute, "", (ids) => project.tag(ids, id, false)) : null,
-      act(texts.deletePhotos, "danger", (ids) => project.remove(ids)),
+      act(texts.deletePhotos, "danger", (ids) => this.removePhotos(ids)),
     );
   }
 }

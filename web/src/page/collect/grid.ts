@@ -20,6 +20,8 @@ export class Grid {
   private photos: PhotoRecord[] = [];
   private readonly shown = new Map<number, HTMLElement>();
   private selection = new Set<number>();
+  /** What was selected before Shift began to extend it. */
+  private base = this.selection;
   private current = 0;
   private anchor = 0;
   private columns = 1;
@@ -174,11 +176,12 @@ export class Grid {
   private extend(): void {
     const [from, to] = [this.anchor, this.current].sort((a, b) => a - b) as [number, number];
     const between = this.photos.slice(from, to + 1).map(({ id }) => id);
-    this.select(new Set([...this.selection, ...between]));
+    this.select(new Set([...this.base, ...between]), this.base);
   }
 
-  private select(selection: Set<number>): void {
+  private select(selection: Set<number>, base = selection): void {
     this.selection = selection;
+    this.base = base;
     this.actions.selected(selection);
     this.mark();
   }
