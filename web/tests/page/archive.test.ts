@@ -31,6 +31,26 @@ describe("an archive", () => {
     expect(await (await members[1]!.open()).text()).toBe("stored");
   });
 
+  it("has names in code page 437 where it does not say that they are in UTF-8", async () => {
+    const flags = find(0x02014b50) + 9;
+    const named = async (...bytes: number[]) => {
+      const copy = packed.slice();
+      copy[flags]! &= ~8;
+      copy.set(bytes, flags + 37 + "cats/".length); // in place of ä
+      return (await openArchive(new Blob([copy]), "a.zip"))[0]!.path;
+    };
+    expect(await named(0xc3, 0xa4)).toBe("cats/├ñ.jpg");
+    expect([await named(0x80, 0xff), await named(0x81, 0xff)]).toEqual([
+      "cats/Ç\xa0.jpg",
+      "cats/ü\xa0.jpg",
+    ]);
+  });
+
+  it("with a name that is not as it says is damaged", async () => {
+    const name = find(0x02014b50) + 46 + "cats/".length;
+    await expect(openArchive(changed(name, 0xff), "a.zip")).rejects.toThrow("a.zip is damaged");
+  });
+
   it("may have a comment or something before it", async () => {
     const comment = packed.slice();
     comment[comment.length - 2] = 3;

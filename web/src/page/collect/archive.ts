@@ -17,6 +17,13 @@ const MEMBER = 0x02014b50;
 const LOCAL = 0x04034b50;
 const STORED = 0;
 const DEFLATED = 8;
+const ENCRYPTED = 1;
+const UTF8_NAME = 1 << 11;
+/** The upper half of code page 437, in which other names are read, as in Python. */
+const CP437 = [
+  ..."ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐",
+  ..."└┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\xa0",
+];
 /** The value of a number that is in a field of ZIP64. */
 const ELSEWHERE = 0xffffffff;
 
@@ -56,9 +63,9 @@ function members(directory: DataView, count: number, archive: Blob, name: string
     const offset = directory.getUint32(at + 42, true);
     if (at + 46 + length > directory.byteLength) throw damaged(name);
     const text = new Uint8Array(directory.buffer, directory.byteOffset + at + 46, length);
-    const path = new TextDecoder().decode(text).replaceAll("\\", "/");
+    const path = nameOf(text, flags, name).replaceAll("\\", "/");
     if ([packed, bytes, offset].includes(ELSEWHERE)) throw new UserError(texts.archive.zip64(name));
-    if (flags & 1) throw new UserError(texts.archive.encrypted(name));
+    if (flags & ENCRYPTED) throw new UserError(texts.archive.encrypted(name));
     if (!path.endsWith("/")) {
       const open = () =>
         unpack({ archive, name: texts.archive.inside(path, name), method, packed, bytes, offset });
@@ -67,6 +74,17 @@ function members(directory: DataView, count: number, archive: Blob, name: string
     at += 46 + length + rest;
   }
   return found;
+}
+
+function nameOf(text: Uint8Array, flags: number, archive: string): string {
+  if (!(flags & UTF8_NAME)) {
+    return Array.from(text, (byte) => CP437[byte - 128] ?? String.fromCharCode(byte)).join("");
+  }
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(text);
+  } catch {
+    throw damaged(archive);
+  }
 }
 
 interface Place {
