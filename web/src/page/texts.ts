@@ -212,6 +212,7 @@ export const texts = {
   noCamera: "No camera was found on this device; add photos as files instead.",
   cameraDenied:
     "The page may not use the camera; allow it in the browser's settings for this page, or add photos as files.",
+  cameraLost: "The camera has gone; connect it again and open it once more.",
   cameraBusy: "The camera is in use by another program; close that and try again.",
 
   // Train

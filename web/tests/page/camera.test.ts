@@ -3,11 +3,14 @@ import { Camera } from "../../src/page/collect/camera";
 
 interface Stream {
   isOn: boolean;
+  /** Unplug it. */
+  end(): void;
   getTracks(): { stop(): void }[];
 }
 
 let camera: Camera;
 let streams: Stream[];
+let lost: string[];
 /** What the user answers when the page asks for the camera, one by one. */
 let answers: ((agreed: boolean) => void)[];
 
@@ -17,7 +20,9 @@ beforeEach(() => {
     new Promise((resolve, reject) => {
       answers.push((agreed) => {
         if (!agreed) return reject(new DOMException("", "NotAllowedError"));
-        const stream = { isOn: true, getTracks: () => [{ stop: () => (stream.isOn = false) }] };
+        const track = Object.assign(new EventTarget(), { stop: () => (stream.isOn = false) });
+        const end = () => track.dispatchEvent(new Event("ended"));
+        const stream = { isOn: true, end, getTracks: () => [track] };
         streams.push(stream);
         resolve(stream);
       });
@@ -29,7 +34,9 @@ beforeEach(() => {
       getContext() {}
     },
   );
-  camera = new Camera({ play: async () => undefined } as unknown as HTMLVideoElement);
+  const video = { play: async () => undefined } as unknown as HTMLVideoElement;
+  lost = [];
+  camera = new Camera(video, (error) => lost.push(error.message));
 });
 afterEach(() => void vi.unstubAllGlobals());
 
@@ -58,6 +65,15 @@ it("of two cameras that are asked for, the last one is on", async () => {
   answers[0]!(true);
   await Promise.all(both);
   expect([camera.isOpen, on()]).toEqual([true, [true, false]]);
+});
+
+it("a camera that is unplugged is told in a sentence, but none that was closed before", async () => {
+  const opening = camera.open();
+  answers[0]!(true);
+  await opening;
+  streams[0]!.end();
+  streams[0]!.end();
+  expect([camera.isOpen, lost]).toEqual([false, [expect.stringContaining("camera has gone")]]);
 });
 
 it("a camera that is refused is told in a sentence, if it is still wanted", async () => {

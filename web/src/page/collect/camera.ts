@@ -15,7 +15,11 @@ export class Camera {
     willReadFrequently: true,
   })!;
 
-  constructor(readonly video: HTMLVideoElement) {
+  constructor(
+    readonly video: HTMLVideoElement,
+    /** Called when it was unplugged, or its use was ended elsewhere. */
+    private readonly lost: (error: UserError) => void,
+  ) {
     video.muted = true;
     video.playsInline = true;
   }
@@ -35,6 +39,12 @@ export class Camera {
       });
       if (asked !== this.asked) return end(stream);
       this.stream = stream;
+      const ended = () => {
+        if (stream !== this.stream) return;
+        this.close();
+        this.lost(new UserError(texts.cameraLost));
+      };
+      for (const track of stream.getTracks()) track.addEventListener("ended", ended);
     } catch (error) {
       if (asked !== this.asked) return;
       throw new UserError(reason(error), { cause: error });

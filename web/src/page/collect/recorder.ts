@@ -27,7 +27,10 @@ export class Recorder {
     private readonly closed: (focused: boolean) => void,
   ) {
     const video = h("video", { "aria-label": texts.cameraPicture });
-    this.camera = new Camera(video);
+    this.camera = new Camera(video, (error) => {
+      this.close();
+      fail(error);
+    });
     this.hold = this.holdButton();
     const buttons = h(
       "div",

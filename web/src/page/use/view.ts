@@ -5,7 +5,7 @@ import { Camera } from "../collect/camera";
 import { decode } from "../collect/prepare";
 import { type Given, ofDrop, ofFiles, ofPaste, sorted, type Source } from "../collect/sources";
 import type { Catalog } from "../kits";
-import { attempt, attempting, note } from "../messages";
+import { attempt, attempting, fail, note } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { Bars, heading } from "./bars";
@@ -26,7 +26,10 @@ export class UseView {
   private readonly body = h("div", { class: "stack" });
   private readonly results = h("ul", { class: "results", "aria-label": texts.results });
   private readonly video = h("video", { "aria-label": texts.cameraPicture, hidden: true });
-  private readonly camera = new Camera(this.video);
+  private readonly camera = new Camera(this.video, (error) => {
+    this.stopCamera();
+    fail(error);
+  });
   private readonly live = h("div", { class: "live" });
   private readonly start = button(
     texts.startCamera,
