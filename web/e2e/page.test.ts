@@ -213,20 +213,23 @@ describe.skipIf(missing)("collecting", () => {
 
   it("takes what is dropped onto a class, and what is pasted", async () => {
     const page = await openPage(browser, studio.url);
-    const { buffer } = photo("", RED);
-    const moved = await page.evaluateHandle((data) => {
-      const transfer = new DataTransfer();
-      const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
-      transfer.items.add(new File([bytes], "dropped.png", { type: "image/png" }));
-      return transfer;
-    }, buffer.toString("base64"));
+    const moved = (made: Buffer) =>
+      page.evaluateHandle((data) => {
+        const transfer = new DataTransfer();
+        const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
+        transfer.items.add(new File([bytes], "dropped.png", { type: "image/png" }));
+        return transfer;
+      }, made.toString("base64"));
     const second = page.locator(".column").nth(1);
-    await second.dispatchEvent("drop", { dataTransfer: moved });
+    await second.dispatchEvent("drop", { dataTransfer: await moved(photo("a", RED).buffer) });
     await second.getByText("1 photo", { exact: true }).waitFor();
     await second.hover();
-    await page.evaluate((clipboardData) => {
-      document.body.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true }));
-    }, moved);
+    await page.evaluate(
+      (clipboardData) => {
+        document.body.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true }));
+      },
+      await moved(photo("b", RED).buffer),
+    );
     await second.getByText("2 photos", { exact: true }).waitFor();
     await page.context().close();
   });

@@ -124,7 +124,7 @@ export interface MadeFile {
 
 type Color = readonly [number, number, number];
 
-/** A photo of one color with a bright square, at a place that follows from its number. */
+/** A photo of one color with a bright square, at a place that follows from its number; no copy of another. */
 export function photo(name: string, color: Color, number = 0): MadeFile {
   const side = 64;
   const rows = Buffer.alloc(side * (1 + side * 3));
@@ -141,7 +141,8 @@ export function photo(name: string, color: Color, number = 0): MadeFile {
   header.writeUInt32BE(side, 4);
   header.set([8, 2], 8);
   const magic = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
-  const parts = [chunk("IHDR", header), chunk("IDAT", deflateSync(rows)), chunk("IEND")];
+  const comment = chunk("tEXt", Buffer.from(`Comment\0${name} ${number}`));
+  const parts = [chunk("IHDR", header), chunk("IDAT", deflateSync(rows)), comment, chunk("IEND")];
   return { name, mimeType: "image/png", buffer: Buffer.concat([magic, ...parts]) };
 }
 

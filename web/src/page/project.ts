@@ -180,6 +180,22 @@ export class Project {
     else await this.remove(ids);
   }
 
+  /** Photos without copies: of the same file as one that is there, in all of the same classes. */
+  withoutCopies(photos: NewPhoto[]): NewPhoto[] {
+    const digests = new Set(photos.map(({ digest }) => digest));
+    const keysOf = (photo: Pick<PhotoRecord, "digest" | "owners">) =>
+      placesOf(photo).map((place) => `${photo.digest} ${place}`);
+    const known = new Set(
+      this.all().flatMap((each) => (digests.has(each.digest) ? keysOf(each) : [])),
+    );
+    return photos.filter((photo) => {
+      const keys = keysOf(photo);
+      const isCopy = photo.digest !== undefined && keys.every((key) => known.has(key));
+      for (const key of keys) known.add(key);
+      return !isCopy;
+    });
+  }
+
   /**
    * Keep photos, but not those of a class that was deleted meanwhile.
    *
@@ -339,7 +355,7 @@ function shortened(name: string): string {
   return name.slice(0, LONGEST_NAME);
 }
 
-function placesOf({ owners }: PhotoRecord): number[] {
+function placesOf({ owners }: Pick<PhotoRecord, "owners">): number[] {
   return owners.length ? owners : [NONE];
 }
 

@@ -135,6 +135,7 @@ export const texts = {
     ".",
   noPhoto: "no photo that this browser can open",
   ours: "written by Pocketune and no photos; open a run or kit as a .zip of its own",
+  copy: "a copy of a photo that is there",
   tooLarge: "larger than 64 MB",
   and: (count: number) => `and ${number.format(count)} more`,
   gridLabel: (name: string) => `Photos of ${name}`,

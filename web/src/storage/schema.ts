@@ -25,6 +25,8 @@ export interface PhotoRecord {
   part: Split | null;
   /** Frames of one recording look alike and have one number; 0 for a photo by itself. */
   recording: number;
+  /** SHA-256 of the file, by which a copy is known; frames and photos of an earlier version have none. */
+  digest?: string;
 }
 
 export type NewPhoto = Omit<PhotoRecord, "id"> & { blob: Blob; thumbnail: Blob };

@@ -1,14 +1,15 @@
 import "fake-indexeddb/auto";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { UserError } from "../../src/contract";
-import { importLabeled } from "../../src/page/collect/importing";
+import { importInto, importLabeled } from "../../src/page/collect/importing";
 import { Project } from "../../src/page/project";
 import { Store } from "../../src/storage/store";
 
 vi.mock("../../src/page/collect/prepare", () => ({
   preparePhoto: async (file: Blob) => {
-    if ((await file.text()) === "no photo") throw new UserError("no photo");
-    return { blob: file, thumbnail: file };
+    const digest = await file.text();
+    if (digest === "no photo") throw new UserError("no photo");
+    return { blob: file, thumbnail: file, digest };
   },
 }));
 
@@ -83,5 +84,26 @@ describe("classes", () => {
     const files = [...table, ...given(["1.png", "a"], ["2.png", "b"])];
     await importLabeled(project, files, watch);
     expect([await kept(), project.count]).toEqual([{ red: ["a"], big: [] }, 2]);
+  });
+});
+
+describe("a copy of a photo", () => {
+  it("of the same class is left out", async () => {
+    const files = given(["cats/1.png", "a"], ["cats/2.png", "a"], ["dogs/1.png", "a"]);
+    const { added, skipped } = await importLabeled(project, files, watch);
+    expect([added, skipped.map(({ name }) => name)]).toEqual([2, ["cats/2.png"]]);
+    const again = given(["cats/3.png", "a"], ["dogs/2.png", "b"]);
+    expect((await importLabeled(project, again, watch)).added).toBe(1);
+    expect(await kept()).toEqual({ cats: ["a"], dogs: ["a", "b"] });
+  });
+
+  it("is none where it has another attribute", async () => {
+    await project.setTask("attributes");
+    const [file] = given(["1.png", "a"]);
+    const owners = [[1, 2], [1], [3], []];
+    const added: number[] = [];
+    await project.addClass();
+    for (const each of owners) added.push((await importInto(project, each, [file!], watch)).added);
+    expect(added).toEqual([1, 0, 1, 1]);
   });
 });

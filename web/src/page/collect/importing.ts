@@ -123,7 +123,11 @@ async function importItems(
     if (found.length) {
       const owners = await ownersOf(found.map(({ labels }) => labels));
       const photos = found.map(({ labels: _, ...photo }, i) => ({ ...photo, owners: owners[i]! }));
-      outcome.added += (await project.add(photos)).length;
+      const fresh = new Set(project.withoutCopies(photos));
+      for (const photo of photos.filter((each) => !fresh.has(each))) {
+        outcome.skipped.push({ name: photo.name, reason: texts.copy });
+      }
+      if (fresh.size) outcome.added += (await project.add([...fresh])).length;
     }
     const done = Math.min(items.length, first + TOGETHER);
     const seconds = (performance.now() - began) / 1000;

@@ -1,6 +1,7 @@
 /** A photo as it is kept: upright, not larger than training needs, and with a thumbnail. */
 import { UserError } from "../../contract";
 import { OPTIONS } from "../../engine/pixels";
+import { sha256 } from "../../formats/bytes";
 import { texts } from "../texts";
 
 const MOST_BYTES = 64 << 20;
@@ -14,6 +15,7 @@ const THUMBNAIL = 128;
 export interface Prepared {
   blob: Blob;
   thumbnail: Blob;
+  digest: string;
 }
 
 /** The last of the large photos. */
@@ -33,7 +35,8 @@ async function prepare(file: Blob): Promise<Prepared> {
   try {
     const shorter = Math.min(bitmap.width, bitmap.height);
     const blob = shorter > LARGEST ? await scaled(bitmap, KEPT / shorter) : asBlob(file);
-    return { blob, thumbnail: await thumbnailOf(bitmap) };
+    const digest = await sha256(new Uint8Array(await file.arrayBuffer()));
+    return { blob, thumbnail: await thumbnailOf(bitmap), digest };
   } finally {
     bitmap.close();
   }
