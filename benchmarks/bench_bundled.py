@@ -45,11 +45,16 @@ BLOCKS = {
 """How many blocks are kept; None for the whole network."""
 
 
-def few(data: Path, name: str, per_class: int | None, folder: Path) -> Path:
-    """A set of photos with at most so many of each class to train on, the first ones by name."""
+def few(data: Path, name: str, per_class: int | None, folder: Path, draw: int = 0) -> Path:
+    """A set of photos with at most so many of each class to train on, by their names.
+
+    They are the first ones; in another draw, those behind those of the draws before.
+    """
     unpack(data, name, folder)
     for place in (folder / "train").iterdir():
-        for photo in sorted(place.iterdir())[per_class:] if per_class else ():
+        photos = sorted(place.iterdir())
+        kept = photos[draw * per_class : (draw + 1) * per_class] if per_class else photos
+        for photo in set(photos) - set(kept):
             photo.unlink()
     return folder
 

@@ -18,6 +18,7 @@ RUNS = {
     "bundled": "bench_bundled.py --parts kits --fresh",
     "bundled_masks": "bench_bundled.py --parts masks --fresh",
     "first_blocks": "bench_bundled.py --parts blocks --fresh",
+    "few_photos": "bench_few_photos.py --fresh",
     "compile": "bench_compile.py",
     "arena": "bench_arena.py",
     "backbones": "bench_backbones.py --fresh",

@@ -124,3 +124,21 @@ def test_many_threads_read_at_once(tmp_path) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("stored", "name"),
+    [
+        ("b\u00e4r/1.jpg".encode("utf-8"), "b\u00e4r/1.jpg"),
+        ("b\u00e4r/1.jpg".encode("cp437"), "b\u00e4r/1.jpg"),
+    ],
+)
+def test_names_whose_flag_does_not_say_that_they_are_in_utf_8(tmp_path, stored, name) -> None:
+    plain, path = "x" * len(stored), tmp_path / "photos.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(plain, "pixels")
+    path.write_bytes(path.read_bytes().replace(plain.encode(), stored))
+    source = ZipSource(path)
+    assert list(source.names()) == [name]
+    with source.open(name) as file:
+        assert file.read() == b"pixels"

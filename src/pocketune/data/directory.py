@@ -57,6 +57,7 @@ class Directory:
 
         def names() -> Iterator[str]:
             for place, member in self._members():
+                member.filename = _named(member)
                 check(member)
                 name = member.filename.replace("\\", "/")  # some packers write these
                 if name.endswith("/"):
@@ -145,6 +146,16 @@ class Directory:
         member.file_size, member.compress_size, offset = wide
         member.header_offset = offset + self._shift
         return member
+
+
+def _named(member: zipfile.ZipInfo) -> str:
+    """The name of a member; macOS and others write UTF-8 without the flag that says so."""
+    if member.flag_bits & _UTF8 or member.filename.isascii():
+        return member.filename
+    try:
+        return member.filename.encode("cp437").decode("utf-8")
+    except UnicodeError:
+        return member.filename
 
 
 class Bare(io.RawIOBase):

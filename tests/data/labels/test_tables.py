@@ -138,6 +138,10 @@ class TestTable:
         with pytest.raises(PocketuneError, match=r"lists a\.png twice"):
             read("file,label\na.png,cat\na.png,dog")
 
+    def test_a_space_before_quotes_is_none_of_the_cell(self) -> None:
+        table = read('file, label\na.png, "big, gray"\n')
+        assert table.examples == [Example("a.png", "big, gray")]
+
     def test_a_photo_to_train_on_is_not_one_to_test(self) -> None:
         with pytest.raises(PocketuneError, match=r"lists a\.png twice, with different labels or"):
             read("file,label,split\na.png,cat,train\na.png,cat,test")

@@ -31,7 +31,7 @@ describe("an archive", () => {
     expect(await (await members[1]!.open()).text()).toBe("stored");
   });
 
-  it("has names in code page 437 where it does not say that they are in UTF-8", async () => {
+  it("has names in code page 437 where they are not in UTF-8 and do not say so", async () => {
     const flags = find(0x02014b50) + 9;
     const named = async (...bytes: number[]) => {
       const copy = packed.slice();
@@ -39,7 +39,7 @@ describe("an archive", () => {
       copy.set(bytes, flags + 37 + "cats/".length); // in place of ä
       return (await openArchive(new Blob([copy]), "a.zip"))[0]!.path;
     };
-    expect(await named(0xc3, 0xa4)).toBe("cats/├ñ.jpg");
+    expect(await named(0xc3, 0xa4)).toBe("cats/ä.jpg");
     expect([await named(0x80, 0xff), await named(0x81, 0xff)]).toEqual([
       "cats/Ç\xa0.jpg",
       "cats/ü\xa0.jpg",

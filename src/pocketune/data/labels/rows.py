@@ -20,7 +20,7 @@ CELEBA = "list_attr_celeba.txt"
 JSON_LINES = ".jsonl"
 _SUFFIXES = (".csv", ".tsv", JSON_LINES)
 
-_QUOTED = re.compile(r'(^|[,;\t])"(?:[^"]|"")*(?:"|$)')
+_QUOTED = re.compile(r'(^|[,;\t]) *"(?:[^"]|"")*(?:"|$)')
 """Cells in quotes, whose separators are text, with what is before each."""
 
 _SEPARATOR = re.compile("sep=([,;\t])", re.IGNORECASE)
@@ -57,7 +57,8 @@ def _csv(data: bytes, name: str) -> Iterator[Row]:
         separator = max(",;\t", key=_QUOTED.sub(r"\1", first).count)
         named = _SEPARATOR.fullmatch(first.rstrip())  # as Excel writes it
         text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")
-        reader = csv.reader(text, delimiter=named[1] if named else separator)
+        mark = named[1] if named else separator
+        reader = csv.reader(text, delimiter=mark, skipinitialspace=True)
         for row in islice(reader, bool(named), None):
             cells = [cell.strip() for cell in row]
             if any(cells):

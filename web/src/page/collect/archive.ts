@@ -77,13 +77,12 @@ function members(directory: DataView, count: number, archive: Blob, name: string
 }
 
 function nameOf(text: Uint8Array, flags: number, archive: string): string {
-  if (!(flags & UTF8_NAME)) {
-    return Array.from(text, (byte) => CP437[byte - 128] ?? String.fromCharCode(byte)).join("");
-  }
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(text);
   } catch {
-    throw damaged(archive);
+    // macOS and others write UTF-8 without the flag; what is none is in the code page
+    if (flags & UTF8_NAME) throw damaged(archive);
+    return Array.from(text, (byte) => CP437[byte - 128] ?? String.fromCharCode(byte)).join("");
   }
 }
 

@@ -10,7 +10,10 @@ export interface Row {
 }
 
 /** Cells in quotes, whose separators are text, with what is before each. */
-const QUOTED = /(^|[,;\t])"(?:[^"]|"")*(?:"|$)/g;
+const QUOTED = /(^|[,;\t]) *"(?:[^"]|"")*(?:"|$)/g;
+
+/** The first line of a CSV of Excel. */
+const SEPARATOR = /^sep=([,;\t])$/i;
 
 const CELEBA = "list_attr_celeba.txt";
 
@@ -40,8 +43,11 @@ function isCelebA(path: string): boolean {
 
 /** A CSV: comma, semicolon or tab; cells may be quoted. A line is that of a row's end. */
 function readCsv(body: string): Row[] {
-  const first = body.slice(0, lineEnd(body)).replace(QUOTED, "$1");
-  const separator = [",", ";", "\t"].reduce((a, b) => (count(first, b) > count(first, a) ? b : a));
+  const head = body.slice(0, lineEnd(body));
+  const named = SEPARATOR.exec(head);
+  const first = head.replace(QUOTED, "$1");
+  const separator =
+    named?.[1] ?? [",", ";", "\t"].reduce((a, b) => (count(first, b) > count(first, a) ? b : a));
   const rows: Row[] = [];
   let line = 1;
   let row: string[] = [];
@@ -53,7 +59,7 @@ function readCsv(body: string): Row[] {
     row = [];
     cell = "";
   };
-  for (let i = 0; i < body.length; i++) {
+  for (let i = named ? head.length : 0; i < body.length; i++) {
     const character = body[i]!;
     const ends = character === "\n" || (character === "\r" && body[i + 1] !== "\n");
     if (quoted) {
