@@ -80,6 +80,7 @@ def test_bias_lr_without_biases_leaves_no_run(run: Run, tmp_path: Path) -> None:
         ({"momentum": 0.5}, r"momentum=0\.5 has no effect with adam"),
         ({"patience": 1, "val_fraction": 0.0}, "patience=1 needs validation photos"),
         ({"patience": 1, "epochs": 0}, "patience=1 has no effect with epochs=0"),
+        ({"warmup": 18}, "warmup=18 is as long as the run of 18 steps, whose rate would never"),
         ({"ignore": "0"}, "ignore='0' has no effect: it is for masks"),
         ({"class_names": "a,b"}, "class_names='a,b' has no effect: it is for masks"),
     ],

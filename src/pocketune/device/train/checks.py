@@ -6,7 +6,7 @@ from pocketune.device.train.adjustment import Adjustment
 from pocketune.device.train.defaults import kind_of
 from pocketune.device.train.photos import Photos, is_linear
 from pocketune.device.train.settings import TrainSettings
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, counted
 from pocketune.kit.kit import Kit
 
 
@@ -25,6 +25,20 @@ def check_patience(photos: Photos, settings: TrainSettings) -> None:
         raise PocketuneError(
             f"patience={settings.patience} needs validation photos: leave it out, or set "
             "val_fraction above 0"
+        )
+
+
+def check_warmup(photos: Photos, settings: TrainSettings) -> None:
+    """Refuse a warm-up that leaves no step at the peak rate.
+
+    Raises:
+        PocketuneError: It is as long as the run.
+    """
+    steps = settings.total_steps(len(photos.training))
+    if settings.warmup >= steps > 0:
+        raise PocketuneError(
+            f"warmup={settings.warmup:,} is as long as the run of {counted(steps, 'step')}, whose "
+            "rate would never reach its peak: give fewer, or more epochs"
         )
 
 

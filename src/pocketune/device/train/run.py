@@ -24,6 +24,7 @@ from pocketune.device.train.checks import (
     check_balance,
     check_patience,
     check_rates,
+    check_warmup,
 )
 from pocketune.device.train.describe import describe_known
 from pocketune.device.train.display import console, estimate_kind
@@ -281,7 +282,10 @@ def _opened(
             found = Photos.open(photos, settings, kit, most=most)
     check_patience(found, settings)
     check_balance(found, settings, kit)
-    return found, _resolved(settings, found, kit)
+    settings = _resolved(settings, found, kit)
+    if most is None:  # a trial may end within the warm-up of the run that it is for
+        check_warmup(found, settings)
+    return found, settings
 
 
 def _resolved(settings: TrainSettings, found: Photos, kit: Kit) -> TrainSettings:
