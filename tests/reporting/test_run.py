@@ -10,16 +10,20 @@ import numpy as np
 import pytest
 
 import pocketune
+from pocketune.device.train.progress import Silent
 from pocketune.device.train.record import RunRecord
-from pocketune.device.use.evaluate import evaluate
+from pocketune.device.use.evaluate import evaluate, run_photos
+from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
+from pocketune.kit.bundled import bundled_kit
 from pocketune.kit.names import LAST
 from pocketune.reporting import run as run_module
+from pocketune.reporting.evidence import Evidence, photo_sections
 from pocketune.reporting.memory import PARTS
 from pocketune.reporting.run import run_page
 
 from ..cli.conftest import run_command
-from .conftest import CLASSES, EACH
+from .conftest import CLASSES, EACH, write_photos
 from .html import check_alone
 
 
@@ -286,3 +290,21 @@ def test_a_report_replaces_nothing_but_a_page(run, tmp_path):
     with pytest.raises(PocketuneError, match=r"exists and is not a page: choose a name that ends"):
         pocketune.report(copy, copy / "best.safetensors")
     assert (copy / "best.safetensors").read_bytes() == before
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_photos_of_a_computed_classifier_are_judged_by_that_of_all_others(tmp_path):
+    photos = write_photos(tmp_path / "few")
+    kit = bundled_kit("last")
+    found = pocketune.train(kit, photos, tmp_path / "computed", progress=Silent())
+    assert (found.steps, found.best) == (0, None)
+    splits = run_photos(Model.open(found.run))
+    plain = Evidence.gather(Model.open(found.run), splits)
+    evidence = Evidence.gather(Model.open(found.run), splits, computed=True)
+    assert plain.others is None and plain.judged is plain.training
+    assert evidence.judged is evidence.others is not None
+    assert evidence.others.marks.mean() == pytest.approx(found.estimate.value)
+    (mistakes, *_) = photo_sections(evidence)
+    assert "by the classifier that is computed from all others" in mistakes.text[0]
+    page = run_page(found.run, None)
+    assert any(mistakes.text == each.text for each in page.sections)

@@ -17,7 +17,7 @@ from pocketune.reporting.charts.style import Chart
 from pocketune.reporting.confusion import confused_pairs, most_confused
 from pocketune.reporting.masks import mask_pictures
 from pocketune.reporting.page import Photo, Picture, Section
-from pocketune.reporting.photos import Predicted, predict_all
+from pocketune.reporting.photos import Predicted, predict_all, predict_by_others
 from pocketune.reporting.progress import counted
 from pocketune.reporting.prototypes import find_strays
 from pocketune.reporting.thumbnails import thumbnail
@@ -52,6 +52,8 @@ class Evidence:
         splits: All photos.
         training: Predictions for training photos; None if none can be decoded.
         held: Predictions for validation photos; None if there are none.
+        others: Without these, and if the classifier was computed from the training photos, what the
+            one that is computed from all others predicts for each; else None.
         masks: Pictures of the photos in a gallery of mistakes, by their position; empty without
             masks.
     """
@@ -60,39 +62,56 @@ class Evidence:
     splits: Splits
     training: Predicted | None
     held: Predicted | None
+    others: Predicted | None = None
     masks: Mapping[int, tuple[Picture, ...]] = field(default_factory=dict)
 
     @classmethod
-    def gather(cls, model: Model, splits: Splits) -> Evidence:
-        """Predict the photos of both parts."""
+    def gather(cls, model: Model, splits: Splits, *, computed: bool = False) -> Evidence:
+        """Predict the photos of both parts.
+
+        Args:
+            model: The model of a run.
+            splits: Its photos.
+            computed: Whether its classifier was computed from the training photos.
+        """
         chosen = [part.thinned(PHOTOS) for part in (splits.train, splits.val)]
         with counted("looking at the photos", sum(map(len, chosen))) as advance:
             embed = bool(model.task.answers(splits.train.labels[:1]).size)
             training = predict_all(model, chosen[0], embed=embed, after_batch=advance)
             held = predict_all(model, chosen[1], after_batch=advance)
-        judged = held or training
+        others = None
+        if computed and held is None and training is not None and embed:
+            others = predict_by_others(model.task, training)
+        judged = held or others or training
         masks = {}
         if model.task.dense and judged is not None:
             masks = mask_pictures(model, judged.photos, worst_first(judged)[:SHOWN])
-        return cls(model.task, splits, training, held, masks)
+        return cls(model.task, splits, training, held, others, masks)
 
     @property
     def judged(self) -> Predicted | None:
         """The predictions that mistakes are looked for in: of validation photos, if there are."""
-        return self.held or self.training
+        return self.held or self.others or self.training
 
     @property
     def which(self) -> str:
         """What these photos are."""
         return "validation photos" if self.held else "training photos"
 
+    @property
+    def by(self) -> str:
+        """What predicts them, if it is not the run's own network."""
+        others = self.others is not None and not self.held
+        return " by the classifier that is computed from all others" if others else ""
+
 
 def photo_sections(evidence: Evidence) -> Iterator[Section]:
     """The sections about photos, each if there is something to say."""
     if evidence.judged is not None:
         yield _mistakes(evidence, evidence.judged)
-    if evidence.training is not None and evidence.task.answers(evidence.training.labels).size:
-        yield _hurting(evidence.task, evidence.training)
+    training = evidence.others or evidence.training
+    if training is not None and evidence.task.answers(training.labels).size:
+        yield _hurting(evidence.task, training)
     yield from _data(evidence)
 
 
@@ -119,11 +138,11 @@ def _mistakes(evidence: Evidence, judged: Predicted) -> Section:
     elif marks.dtype != np.bool_:
         text = "The photos with the highest loss come first."
     elif not order:
-        text = f"All {len(marks):,} {evidence.which} are predicted correctly."
+        text = f"All {len(marks):,} {evidence.which} are predicted correctly{evidence.by}."
     else:
         text = (
-            f"{len(order):,} of {len(marks):,} {evidence.which} are predicted wrongly. Those with "
-            "the highest loss come first."
+            f"{len(order):,} of {len(marks):,} {evidence.which} are predicted wrongly"
+            f"{evidence.by}. Those with the highest loss come first."
         )
     tables = []
     if result.per_class_table is not None:
@@ -134,7 +153,7 @@ def _mistakes(evidence: Evidence, judged: Predicted) -> Section:
         charts=(
             *_overlaps(result),
             *_confusion(result, len(task.classes)),
-            *(_confidence(judged) if evidence.held else ()),
+            *(_confidence(judged) if evidence.held or evidence.others else ()),
         ),
         photos=tuple(_gallery(judged, order[:SHOWN], notes, evidence.masks)),
         tables=tuple(tables),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pocketune.data import Loader
 from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.device.head import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,6 +142,31 @@ def predict_all(
     result = task.evaluate(batches())
     return found.predicted(
         result, np.concatenate(embeddings) if embeddings else None, loader.skipped
+    )
+
+
+def predict_by_others(task: Task, known: Predicted) -> Predicted | None:
+    """What the classifier that is computed from all other photos says of each.
+
+    Args:
+        task: What is predicted.
+        known: The photos, with embeddings.
+
+    Returns:
+        None if no classifier can be computed from the embeddings.
+    """
+    assert known.embeddings is not None
+    embeddings, labels = known.embeddings, known.labels
+    outputs = left_out(lambda: iter([(embeddings, labels)]), task)
+    if outputs is None:
+        return None
+    return replace(
+        known,
+        result=task.evaluate(iter([(outputs, labels)])),
+        losses=task.losses(outputs, labels),
+        marks=task.marks(outputs, labels),
+        confidences=task.confidences(outputs),
+        verdicts=tuple(map(task.verdict, outputs, labels)),
     )
 
 

@@ -11,6 +11,7 @@ from pocketune.device.memory.estimate import MemoryEstimate
 from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.display import estimate_kind
 from pocketune.device.train.record import RunRecord
+from pocketune.device.train.start import KEPT, RANDOM
 from pocketune.device.use.evaluate import run_photos
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
@@ -62,7 +63,8 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
     try:
         with busy("finding the photos"):  # each mask is read
             splits = run_photos(model, photos)
-        evidence = Evidence.gather(model, splits)
+        computed = not record.steps and record.head not in (KEPT, RANDOM)
+        evidence = Evidence.gather(model, splits, computed=computed)
     except PocketuneError as error:
         if photos is not None:
             raise

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from pocketune.device.head import Head, fit_head, trial
+from pocketune.device.head import Head, fit_head, left_out, trial
 from pocketune.device.head.fit import LIBRARY, fit_bytes, means_bytes
 from pocketune.device.head.gaussian import Means
 from pocketune.device.head.projection import RANK
@@ -209,3 +209,21 @@ def test_the_same_photos_give_the_same_bits() -> None:
     one, two = (fit(*photos([9, 5, 7]), classification(3)) for _ in range(2))
     assert np.array_equal(one.weight, two.weight)
     assert np.array_equal(one.bias, two.bias)
+
+
+@pytest.mark.parametrize("task", [classification(3), Attributes(numbered(3))])
+def test_each_photo_left_out_has_the_score_of_the_estimate(task: Task) -> None:
+    rows, classes = photos([9, 12, 7])
+    labels = classes if isinstance(task, Classification) else np.eye(3, dtype=np.int64)[classes]
+    found = left_out(blocks(rows, labels), task)
+    head = fit(rows, labels, task)
+    assert found is not None and head.score is not None
+    assert found.dtype == np.float32 and found.shape == (28, 3)
+    assert task.marks(found, labels).mean() == pytest.approx(head.score.value)
+    assert task.losses(found, labels).mean() == pytest.approx(head.score.loss, abs=0.02)
+    assert not np.allclose(found, outputs(head, rows), atol=0.1)
+
+
+def test_the_only_photos_of_their_classes_cannot_be_left_out() -> None:
+    rows, labels = photos([1, 1, 1])
+    assert left_out(blocks(rows, labels), classification(3)) is None

@@ -71,6 +71,22 @@ def fit_head(blocks: Blocks, task: Task, *, room: int | None = None) -> Head | N
     return best[1] if best else None
 
 
+def left_out(blocks: Blocks, task: Task) -> FloatArray | None:
+    """For each photo, the outputs (N, K) of the layer that `fit_head` would fit to all others.
+
+    Its form, strength and temperature are those of the layer that is fitted to all photos. None if
+    there is no such layer, or every class has a single photo.
+    """
+    best: tuple[float, FloatArray] | None = None
+    for form, rows, sums, _ in _forms(blocks, task, None):
+        verdict = try_out(form, rows, sums)
+        if verdict is None or (best is not None and verdict.loss >= best[0]):
+            continue
+        parts = [list(form.left_out(part, labels))[verdict.chosen] for part, labels in rows()]
+        best = verdict.loss, (verdict.factor * np.concatenate(parts)).astype(np.float32)
+    return best[1] if best else None
+
+
 def fit_bytes(images: int, size: int, outputs: int) -> int:
     """Bytes that `fit_head` takes at its peak, for embeddings of `size` values.
 
