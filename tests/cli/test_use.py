@@ -14,6 +14,7 @@ from PIL import Image
 from pocketune.cli import app
 from pocketune.device import Model
 from pocketune.device.train.checkpoint import Checkpoint
+from pocketune.device.train.record import RunRecord
 from pocketune.device.use.unknown import known_of
 from pocketune.kit.manifest import SCHEMA
 
@@ -393,10 +394,21 @@ def test_a_file_in_halves_that_is_larger_says_so(run):
     assert "the file is larger than the ONNX file without these options (1.7 MB)" in told
 
 
-def test_a_run_of_few_photos_knows_how_good_it_is_but_held_none_back(run, photos, kit):
-    assert run("train", photos, "--kit", kit, "--out", "few").exit_code == 0
-    result = run("evaluate", "few")
-    assert result.exit_code == 1
-    assert "the run few held no photos back (its cross-validated accuracy " in result.stderr
-    assert "; give PHOTOS to evaluate" in result.stderr
-    assert "of 30 photos" in run("evaluate", "few", photos).stdout
+def test_photos_of_a_computed_classifier_are_predicted_by_that_of_all_others(
+    process, photos, kit, tmp_path
+):
+    assert process("train", photos, "--kit", kit, "--out", tmp_path / "few").returncode == 0
+    done = process("evaluate", tmp_path / "few", "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == (
+        "note: the run held no photos back: each of its 30 is predicted by the classifier that is "
+        "computed from all others\n"
+    )
+    result = json.loads(done.stdout)
+    estimate = RunRecord.read(tmp_path / "few").estimate
+    assert (result["images"], result["top1"]) == (30, pytest.approx(estimate.value))
+    options = ("--epochs", 1, "--val-fraction", 0, "--out", tmp_path / "steps")
+    assert process("train", photos, "--kit", kit, *options).returncode == 0
+    done = process("evaluate", tmp_path / "steps")
+    assert done.returncode == 1
+    assert "steps held no photos back; give PHOTOS to evaluate" in done.stderr

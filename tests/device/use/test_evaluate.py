@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from pocketune.data import load_splits
+from pocketune.device.train import train
+from pocketune.device.train.progress import Silent
 from pocketune.device.use.evaluate import evaluate
 from pocketune.device.use.predict import predict
 from pocketune.errors import PocketuneError
@@ -159,3 +161,11 @@ def test_nothing_can_be_decoded(run: Path, tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:200])
     with pytest.raises(PocketuneError, match="no readable photo to evaluate"):
         evaluate(run, tmp_path / "photos")
+
+
+def test_the_only_photo_of_each_class_cannot_be_evaluated(tmp_path: Path) -> None:
+    kit = TinyKit().write(tmp_path / "kit")
+    photos = write_photos(tmp_path / "photos", CLASSES, each=1)
+    run = train(kit, photos, tmp_path / "run", progress=Silent()).run
+    with pytest.raises(PocketuneError, match="run held no photos back; give photos to evaluate"):
+        evaluate(run)

@@ -24,15 +24,16 @@ from pocketune.data import (
 from pocketune.data.labels.layouts import wrapper
 from pocketune.data.names import name_digests
 from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.device.head import left_out
 from pocketune.device.memory.budget import check_peak, check_prediction, limited
 from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.train.checkpoint import Checkpoint
-from pocketune.device.train.display import estimate_kind
 from pocketune.device.train.masks import masks_of
 from pocketune.device.train.photos import load_photos
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.resuming import photos_path
 from pocketune.device.train.settings import TrainSettings
+from pocketune.device.train.start import KEPT, RANDOM
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
 from pocketune.errors import PocketuneError, Remedy, printable
@@ -41,6 +42,9 @@ from pocketune.tasks import Evaluation, Labels, View
 
 AfterPhotos = Callable[[int, int], None]
 """Called with the number of photos so far and of all."""
+
+MOST_BY_OTHERS = 2_000
+"""Photos whose embeddings are kept in memory, to predict each by the classifier of all others."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +70,9 @@ def evaluate(
             folders or a CSV of images and masks, or a .zip of these. If the photos are divided,
             only the validation part is used, or `test` where there is no other; of the run's own
             photos, wherever they are now, those that it held back, and those that were added. None
-            stands for the run's own validation photos, where they were in its training.
+            stands for the run's own validation photos, where they were in its training; for its
+            training photos, each predicted by the classifier that is computed from all others, if
+            it has none and made no steps.
         test: Use only the photos of the part `test`, which no run has seen.
         window: For masks, whether a photo is seen as a whole or through windows that slide over it.
         overlap: Share of a window that the next one repeats.
@@ -103,8 +109,9 @@ def evaluate(
             "the run's own photos are those of its training: leave max_pixels out, or name the "
             "photos"
         )
+    by_others = False
     if photos is None:
-        splits = _held_back(model)
+        splits, by_others = _held_back(model)
     else:
         most = None if max_pixels is None else parse_pixels(max_pixels)
         masks = masks or MaskOptions()
@@ -123,7 +130,8 @@ def evaluate(
         )
     else:
         loader = Loader(dataset, size=manifest.size, batch=manifest.batch, train=False)
-        result = model.task.evaluate(seen(_predicted(model, loader, limit)))
+        predicted = _predicted_by_others if by_others else _predicted
+        result = model.task.evaluate(seen(predicted(model, loader, limit)))
         later += loader.skipped
     if not result.images:
         raise PocketuneError(f"{dataset.root} has no readable photo to evaluate")
@@ -148,6 +156,20 @@ def _predicted(
     for batch in loader.epoch(0):
         yield engine.predict(batch.images), batch.labels
         check_peak(limit)
+
+
+def _predicted_by_others(
+    model: Model, loader: Loader, limit: int | None
+) -> Iterator[tuple[FloatArray, Labels]]:
+    """The output for each photo of the classifier that is computed from all others."""
+    engine = OnnxEngine(model.kit, model.state)
+    parts = []
+    for batch in loader.epoch(0):
+        parts.append((engine.embed(batch.images), batch.labels))
+        check_peak(limit)
+    outputs = left_out(lambda: iter(parts), model.task) if parts else None
+    if outputs is not None:
+        yield outputs, np.concatenate([labels for _, labels in parts])
 
 
 def _slid(
@@ -261,18 +283,30 @@ def _checkpoint(model: Model) -> Checkpoint:
     return Checkpoint.load(last)
 
 
-def _held_back(model: Model) -> Splits:
+def _held_back(model: Model) -> tuple[Splits, bool]:
+    """The photos that a run held back to validate on; without any, those it was trained on.
+
+    The second value says that it is the latter, which is for classifiers that were computed from
+    them without a step: each photo is to be predicted by the one of all others.
+    """
     splits = run_photos(model)
-    if not len(splits.val):
-        counters = _checkpoint(model).counters
-        known = counters.step == 0 and counters.estimate
-        score = f" (its {estimate_kind(counters.head)} {counters.estimate})" if known else ""
+    if len(splits.val):
+        _note_choice(model)
+        return splits, False
+    counters, photos = _checkpoint(model).counters, len(splits.train)
+    scored = counters.step == 0 and counters.estimate is not None
+    computed = scored and counters.head not in (KEPT, RANDOM)
+    if not computed or model.manifest.embeddings is None or photos > MOST_BY_OTHERS:
         raise PocketuneError(
-            f"the run {model.kit.path} held no photos back{score}",
+            f"the run {model.kit.path} held no photos back",
             remedy=Remedy("evaluate photos", "give photos to evaluate"),
         )
-    _note_choice(model)
-    return splits
+    _log.info(
+        "the run held no photos back: each of its %d is predicted by the classifier that is "
+        "computed from all others",
+        photos,
+    )
+    return replace(splits, val=splits.train), True
 
 
 def _note_choice(model: Model) -> None:
