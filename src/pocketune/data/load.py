@@ -95,14 +95,10 @@ def load_splits(
         dataset = replace(dataset, task=replace(task, classes=dataset.classes))
     held_out = _held_out(usable)
     if held_out is None:
-        train, val = map(
-            dataset.subset, stratify(dataset.groups, val_fraction=val_fraction, seed=seed)
-        )
+        divided = stratify(dataset.groups, val_fraction=val_fraction, seed=seed)
     else:
-        train, val = (
-            dataset.subset(np.flatnonzero(~held_out)),
-            dataset.subset(np.flatnonzero(held_out)),
-        )
+        divided = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+    train, val = map(dataset.subset, divided)
     if len(train):  # empty in an evaluation
         dataset.labeled.check_training(train.labels, val.labels, where)
     parts = " and ".join(sorted(str(part) for part in usable.parts.distinct() if part))

@@ -152,7 +152,7 @@ def _shared(one: bytes, other: bytes) -> int:
     return size - (differing.bit_length() + 7) // 8
 
 
-def name_digests(names: Sequence[str]) -> npt.NDArray[np.uint32]:
+def name_digests(names: Iterable[str]) -> npt.NDArray[np.uint32]:
     """A checksum (n,) of each name."""
     digests = (zlib.crc32(name.encode("utf-8", "surrogatepass")) for name in names)
-    return np.fromiter(digests, "<u4", len(names))
+    return np.fromiter(digests, "<u4")

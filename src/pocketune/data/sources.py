@@ -130,7 +130,7 @@ class FolderSource:
                         found.append(f"{folder}{entry.name}/")
         except OSError as error:
             _refuse(error)
-        if folder and _is_ours({name.removeprefix(folder) for name in found}):
+        if folder and _is_ours(set(found), folder):
             return []
         links += sorted(linked)
         return sorted(found)
@@ -303,9 +303,9 @@ def _users_own(names: Names) -> Names:
     )
 
 
-def _is_ours(files: set[str]) -> bool:
-    """Whether a folder with these files was written by Pocketune."""
-    return any(marks <= files for marks in _OURS)
+def _is_ours(files: set[str], folder: str = "") -> bool:
+    """Whether the folder of these files, whose names begin with it, was written by Pocketune."""
+    return any(all(f"{folder}{mark}" in files for mark in marks) for marks in _OURS)
 
 
 def _not_hidden(names: Iterable[str]) -> list[str]:

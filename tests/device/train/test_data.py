@@ -12,6 +12,7 @@ from pocketune.device.train.record import RunRecord
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit.bundled import bundled_kit
+from pocketune.kit.names import LAST
 
 from ..softmax_engine import CLASSES, write_photos, write_softmax_kit
 from .examples import Run
@@ -122,3 +123,9 @@ def test_photos_that_an_earlier_run_was_trained_on_are_said_to_validate(
         progress=Notes(),
     )
     assert not [each for each in told if each.startswith("validation")]
+
+
+def test_a_run_whose_checkpoint_is_damaged_can_be_trained_further(run: Run, tmp_path: Path) -> None:
+    first = run(out=tmp_path / "first", epochs=1)
+    (first.run / LAST).write_bytes(b"cut")
+    assert run(kit=first.run, out=tmp_path / "second", epochs=1).steps

@@ -284,16 +284,19 @@ class TrainedNetwork:
 
 
 def trained_names(kit: Kit) -> NDArray[np.uint32] | None:
-    """Checksums (n,) of the names of the photos that a run was trained on; None for a kit.
+    """Checksums (n,) of the names of the photos that a run was trained on.
 
-    Raises:
-        PocketuneError: The run's checkpoint is damaged.
+    None for a kit, and for a run whose checkpoint cannot be read: its best values may be used all
+    the same.
     """
     last = kit.find(LAST)
     if last is None:
         return None
-    tensors, _ = read_tensors(last, kind="checkpoint", codes=True, only=(_TRAINED,))
-    return tensors[_TRAINED].view("<u4") if _TRAINED in tensors else None
+    try:
+        tensors, _ = read_tensors(last, kind="checkpoint", codes=True, only=(_TRAINED,))
+        return tensors[_TRAINED].view("<u4")
+    except (PocketuneError, KeyError):
+        return None
 
 
 def _score(values: dict[str, Any] | None) -> Score | None:

@@ -224,12 +224,13 @@ def load_photos(
 def makes_no_steps(splits: Splits, settings: TrainSettings) -> bool:
     """Whether the classifier that is computed from all photos is the result of a run by default.
 
-    So it is with few photos: those that would be held back, to tell whether steps improve on it,
-    make it better than steps do (docs/head.md). So it is, too, where no class has enough to hold
-    some back. With a setting of steps the user asks for them, and with validation photos, too.
+    So it is with few photos: holding some back, to tell whether steps improve on it, costs more
+    than steps gain (docs/uneven.md). So it is, too, where no class has enough to hold some back.
+    The user asks for steps by a setting of them, or by a division of the photos.
     """
-    given = settings.length_is_given or settings.given_for_steps or settings.head_start == "random"
-    if given or settings.val_fraction is not None or splits.divided:
+    if settings.asks_for_steps or settings.head_start == "random":
+        return False
+    if settings.val_fraction is not None or splits.divided:
         return False
     photos = len(splits.train) + len(splits.val)
     undivided = photos < TOO_FEW_TO_DIVIDE or not len(splits.val)

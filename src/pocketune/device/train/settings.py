@@ -41,6 +41,7 @@ _OF_STEPS = (
     *("lr", "head_lr", "bias_lr", "side_lr", "decode_lr"),
     *("momentum", "weight_decay", "warmup", "clip", "patience"),
 )
+"""Settings that have no effect without steps."""
 
 _run_option = partial(option, panel=RUN_PANEL)
 _option = partial(option, panel="Training")
@@ -293,10 +294,11 @@ class TrainSettings:
         return self.epochs is not None or self.steps is not None
 
     @property
-    def given_for_steps(self) -> dict[str, float]:
-        """The settings that are given and that steps alone follow, but for their number."""
-        default, values = TrainSettings(), {name: getattr(self, name) for name in _OF_STEPS}
-        return {name: value for name, value in values.items() if value != getattr(default, name)}
+    def asks_for_steps(self) -> bool:
+        """Whether their number is given, or another setting that steps alone follow."""
+        default = TrainSettings()
+        given = (getattr(self, name) != getattr(default, name) for name in _OF_STEPS)
+        return self.length_is_given or any(given)
 
     def rates(self, parameters: Iterable[ParameterSpec]) -> dict[str, float]:
         """Factors on the peak learning rate of weights, by the parameter's name."""

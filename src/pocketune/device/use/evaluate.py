@@ -243,8 +243,8 @@ def _without_training_photos(model: Model, splits: Splits, place: Path) -> Split
 def _note_names(dataset: ImageDataset, checkpoint: Checkpoint, place: Path) -> None:
     """Say how many photos elsewhere have names of training photos; they may be others."""
     around = wrapper(dataset.names)
-    inside = [name.removeprefix(around) for name in dataset.names]
-    beside = [f"{place.name}/{name}" for name in dataset.names]
+    inside = (name.removeprefix(around) for name in dataset.names)
+    beside = (f"{place.name}/{name}" for name in dataset.names)
     named = max(
         int(np.isin(name_digests(names), checkpoint.trained).sum())
         for names in (dataset.names, inside, beside)
