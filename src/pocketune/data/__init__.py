@@ -1,12 +1,13 @@
 """Images from folders, tables and archives, as batches of pixels. Numpy and Pillow only."""
 
 from pocketune.data.dataset import ImageDataset, Splits, imbalance, stratify, unlabeled
-from pocketune.data.finding import has_test, open_images, task_of
 from pocketune.data.images.opening import UnreadableImage, load_image, open_image
 from pocketune.data.images.transforms import apply, center_crop, center_view, random_view
+from pocketune.data.labeled import has_test, task_of
 from pocketune.data.load import load_splits, training_images
 from pocketune.data.loader import Batch, Loader, sample
 from pocketune.data.masks.values import MaskOptions
+from pocketune.data.paths import open_images
 from pocketune.data.readable import checked
 from pocketune.data.streams import Purpose, random_stream
 from pocketune.files import Skipped

@@ -1,0 +1,86 @@
+"""What labeled files there are, asked without opening any image."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pocketune.data.finding import find
+from pocketune.data.labels.layouts import TestUse
+from pocketune.data.masks.colored import ColoredSource
+from pocketune.data.masks.yolo import YoloSource
+from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive, is_inside
+from pocketune.errors import PocketuneError
+from pocketune.files import shown
+from pocketune.tasks import TASKS, Task
+from pocketune.tasks.segmentation import Mask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def has_test(path: str | os.PathLike[str]) -> bool:
+    """Whether labeled images have a part `test`; no image is opened.
+
+    Raises:
+        PocketuneError: The path or its content cannot be used; the message says why.
+    """
+    return bool(find(Path(path), tuple(TASKS.values()), "only").examples)
+
+
+def task_of(path: str | os.PathLike[str]) -> type[Task]:
+    """The task of labeled images; no image is opened.
+
+    Raises:
+        PocketuneError: The path or its content cannot be used; the message says why.
+    """
+    return find(Path(path), tuple(TASKS.values()), "hold out").task
+
+
+def listed_files(path: str | Path) -> Iterator[tuple[str, Source]]:
+    """The photos and masks that a table or annotations list, and where they are to be read.
+
+    Raises:
+        PocketuneError: The path or its content cannot be used; the message says why.
+    """
+    tests: tuple[TestUse, ...] = ("hold out", "only")
+    for test in tests:
+        found = find(Path(path), tuple(TASKS.values()), test)
+        for example in found.examples:
+            masks = [example.label.name] if isinstance(example.label, Mask) else []
+            yield from ((name, found.source) for name in (example.name, *masks))
+
+
+def labeled_files(path: str | Path) -> tuple[Source, list[str], frozenset[str]]:
+    """The files that labeled photos consist of, and those of them that are masks.
+
+    Returns:
+        The folder or archive; its files, and of a CSV only those that it names and itself; and the
+        names of masks.
+
+    Raises:
+        PocketuneError: There are no labeled photos, or their labels are positions in the originals.
+    """
+    tasks, place, where = tuple(TASKS.values()), Path(path), shown(str(path))
+    parts = [find(place, tasks, test) for test in ("hold out", "only")]
+    source = parts[0].source
+    if isinstance(source, (ColoredSource, YoloSource)):
+        source = source.files
+    if not isinstance(source, (FolderSource, ZipSource)):
+        raise PocketuneError(
+            f"{where} has outlines in pixels of the photos, which copies of another size would not "
+            "match; use the photos themselves"
+        )
+    examples = [each for part in parts for each in part.examples]
+    masks = frozenset(each.label.name for each in examples if isinstance(each.label, Mask))
+    if place.is_dir() or is_archive(place):
+        return source, list(source.names()), masks
+    names = sorted({place.name, *masks, *(each.name for each in examples)})
+    for name in names:
+        if not is_inside(name):
+            raise PocketuneError(
+                f"{where} lists {shown(name)}, which is outside its folder: copies keep their "
+                "names, so move the table into a folder that has all photos"
+            )
+    return source, names, masks
