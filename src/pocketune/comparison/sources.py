@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from pocketune.data.labeled import listed_files
+from pocketune.data.contents import listed_files
 from pocketune.data.sources import is_archive
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, regular, sha256

@@ -1,9 +1,9 @@
 """Images from folders, tables and archives, as batches of pixels. Numpy and Pillow only."""
 
 from pocketune.data.dataset import ImageDataset, Splits, imbalance, stratify, unlabeled
+from pocketune.data.finding import has_test, task_of
 from pocketune.data.images.opening import UnreadableImage, load_image, open_image
 from pocketune.data.images.transforms import apply, center_crop, center_view, random_view
-from pocketune.data.labeled import has_test, task_of
 from pocketune.data.load import load_splits, training_images
 from pocketune.data.loader import Batch, Loader, sample
 from pocketune.data.masks.values import MaskOptions

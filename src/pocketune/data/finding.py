@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,11 +34,10 @@ from pocketune.data.masks.values import NAMES_FILES
 from pocketune.data.masks.yolo import FOLDERS as LABEL_FOLDERS
 from pocketune.data.masks.yolo import read_yolo
 from pocketune.data.names import Names
-from pocketune.data.paths import check_exists, source_at
-from pocketune.data.sources import FolderSource, Source, is_archive
+from pocketune.data.sources import FolderSource, Source, check_exists, is_archive, source_at
 from pocketune.errors import PocketuneError, Remedy, printable
 from pocketune.files import shown
-from pocketune.tasks import Task
+from pocketune.tasks import TASKS, Task
 from pocketune.tasks.segmentation import Mask
 
 if TYPE_CHECKING:
@@ -82,6 +82,24 @@ def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
     raise PocketuneError(
         f"{shown(str(path))} is neither a folder nor a .csv, .tsv, .json, .jsonl or .zip file"
     )
+
+
+def has_test(path: str | os.PathLike[str]) -> bool:
+    """Whether labeled images have a part `test`; no image is opened.
+
+    Raises:
+        PocketuneError: The path or its content cannot be used; the message says why.
+    """
+    return bool(find(Path(path), tuple(TASKS.values()), "only").examples)
+
+
+def task_of(path: str | os.PathLike[str]) -> type[Task]:
+    """The task of labeled images; no image is opened.
+
+    Raises:
+        PocketuneError: The path or its content cannot be used; the message says why.
+    """
+    return find(Path(path), tuple(TASKS.values()), "hold out").task
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ import numpy as np
 
 from pocketune.data.dataset import VAL_FRACTION, ImageDataset, Splits, stratify
 from pocketune.data.examples import Examples
-from pocketune.data.finding import Found, find
+from pocketune.data.finding import Found, find, has_test
 from pocketune.data.images.cost import MASK_BYTES, LargestDecoding
-from pocketune.data.labeled import has_test
 from pocketune.data.labels.layouts import TEST, TRAIN, TestUse
 from pocketune.data.masks.drawn import DrawnSource
 from pocketune.data.masks.numbered import AfterMask, Masks, scan

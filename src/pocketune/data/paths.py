@@ -1,33 +1,15 @@
-"""The paths that a user gives: what is there, and the images to predict."""
+"""The images to predict, at the paths that a user gives."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive
+from pocketune.data.sources import check_exists, is_archive, source_at
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-
-def check_exists(path: Path) -> None:
-    """Check that something exists at the user's path.
-
-    Raises:
-        PocketuneError: Nothing does, or a folder on the way may not be read.
-    """
-    with reading(shown(str(path)), remedy="check the path and its permissions"):
-        found = path.exists()
-    if not found:
-        raise PocketuneError(f"{shown(str(path))} does not exist; check the path")
-
-
-def source_at(path: Path) -> Source:
-    """The files of a folder or archive."""
-    return ZipSource(path) if is_archive(path) else FolderSource(path)
 
 
 def open_images(paths: Iterable[str | Path], *, once: bool = True) -> list[str]:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from PIL import Image
 
+from pocketune.data.contents import labeled_files
 from pocketune.data.images.cost import MASK_BYTES, turn_for
 from pocketune.data.images.decode import oriented_size
 from pocketune.data.images.opening import UnreadableImage, open_image, reading_image
 from pocketune.data.images.transforms import resized
-from pocketune.data.labeled import labeled_files
 from pocketune.data.labels.rows import is_table
 from pocketune.data.sources import FolderSource
 from pocketune.errors import PocketuneError, Remedy, check_positive, printable

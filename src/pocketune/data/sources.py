@@ -274,6 +274,23 @@ class PathSource(FolderSource):
         return self._archives[archive]
 
 
+def check_exists(path: Path) -> None:
+    """Check that something exists at the user's path.
+
+    Raises:
+        PocketuneError: Nothing does, or a folder on the way may not be read.
+    """
+    with reading(shown(str(path)), remedy="check the path and its permissions"):
+        found = path.exists()
+    if not found:
+        raise PocketuneError(f"{shown(str(path))} does not exist; check the path")
+
+
+def source_at(path: Path) -> Source:
+    """The files of a folder or archive."""
+    return ZipSource(path) if is_archive(path) else FolderSource(path)
+
+
 def is_archive(path: Path) -> bool:
     """Whether there is a .zip file at a path."""
     return path.suffix.lower() == ".zip" and path.is_file()

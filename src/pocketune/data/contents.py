@@ -1,8 +1,7 @@
-"""What labeled files there are, asked without opening any image."""
+"""The files that labeled photos consist of; no image is opened."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,29 +12,11 @@ from pocketune.data.masks.yolo import YoloSource
 from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive, is_inside
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
-from pocketune.tasks import TASKS, Task
+from pocketune.tasks import TASKS
 from pocketune.tasks.segmentation import Mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def has_test(path: str | os.PathLike[str]) -> bool:
-    """Whether labeled images have a part `test`; no image is opened.
-
-    Raises:
-        PocketuneError: The path or its content cannot be used; the message says why.
-    """
-    return bool(find(Path(path), tuple(TASKS.values()), "only").examples)
-
-
-def task_of(path: str | os.PathLike[str]) -> type[Task]:
-    """The task of labeled images; no image is opened.
-
-    Raises:
-        PocketuneError: The path or its content cannot be used; the message says why.
-    """
-    return find(Path(path), tuple(TASKS.values()), "hold out").task
 
 
 def listed_files(path: str | Path) -> Iterator[tuple[str, Source]]:
