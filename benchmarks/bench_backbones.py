@@ -7,7 +7,8 @@ Each network has random weights and four classes. It is adapted to each method, 
 compiled with a batch of two images of 64 pixels, or of the size that the network insists on; the
 compiled step and PyTorch then train for five steps side by side, as for every kit. Each network
 runs in a process of its own, for at most `--seconds`. Results are kept after each method, and a run
-goes on where the one before has stopped. The script is skipped without timm.
+goes on where the one before has stopped; `--fresh` forgets which of these pairs compile, but never
+the steps below. The script is skipped without timm.
 
 With `--times`, a step of each kit and of eager PyTorch is measured instead, with a batch of eight
 images of 224 pixels, or of the size that the network insists on, as in bench_step.py. That needs a
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bench_step
-from report import keep, kept, table, write
+from report import date_and_commit, keep, kept, table, write
 
 if TYPE_CHECKING:
     from torch import nn
@@ -144,6 +145,16 @@ def cell(made: nn.Module, size: int, method: str, *, compiles: bool) -> dict[str
     return {"got": KIT, "why": ""}
 
 
+def forget_pairs(names: list[str], methods: list[str]) -> None:
+    """Forget how far these networks get with these methods; measured steps stay."""
+    results = kept(RESULT)
+    for name in names:
+        cells = results.get(name, {}).get("cells", {})
+        for method in methods:
+            cells.pop(method, None)
+    keep(RESULT, results)
+
+
 def try_one(name: str, methods: list[str], *, compiles: bool) -> None:
     """Fill the row of a network, as far as it is not there."""
     from pocketune.networks import anatomy
@@ -151,8 +162,8 @@ def try_one(name: str, methods: list[str], *, compiles: bool) -> None:
     made, size = network(name)
     known = kept(RESULT).get(name, {})
     blocks = Counter(block.kind for block in anatomy(made).blocks)
-    row = {"blocks": ", ".join(f"{n} {kind}" for kind, n in blocks.items()), "size": size}
-    row["cells"] = known.get("cells", {})
+    row = {**known, "blocks": ", ".join(f"{n} {kind}" for kind, n in blocks.items()), "size": size}
+    row.setdefault("cells", {})
     for method in methods:
         before = row["cells"].get(method)
         if before is None or (compiles and before == {"got": ADAPTS, "why": ""}):
@@ -188,6 +199,7 @@ def measure(name: str) -> None:
     for step in steps:
         print(name, *step, flush=True)
     row = {**kept(RESULT)[name], "steps": steps, "timed_size": size, "threads": available_cores()}
+    row["measured"] = date_and_commit()
     keep(RESULT, {**kept(RESULT), name: row})
 
 
@@ -200,15 +212,18 @@ def times(results: dict[str, dict[str, Any]]) -> str:
             ratios = f"{int(eager[0]) / int(kit[0]):.1f}", f"{int(eager[-1]) / int(kit[-1]):.1f}"
             how = results[name]["timed_size"], results[name]["threads"]
             figures = kit[0], eager[0], ratios[0], kit[-1], eager[-1], ratios[1]
-            rows.append([name, *how, method, *figures])
+            rows.append([name, *how, method, *figures, results[name]["measured"]])
     if not rows:
         return ""
-    columns = "network, px, threads, method, kit ms, eager ms, ratio, kit MB, eager MB, ratio"
+    columns = (
+        "network, px, threads, method, kit ms, eager ms, ratio, kit MB, eager MB, ratio, measured"
+    )
     note = (
         f"Steps with a batch of {TIMED_BATCH}, Adam included: milliseconds and the "
         "peak of a process that does nothing else, of a kit and of eager PyTorch, channels-last "
         f"(NCHW for {', '.join(NCHW)}, where PyTorch crashes otherwise). "
-        "`blocks` are three. Ratios are PyTorch's figure over the kit's."
+        "`blocks` are three. Ratios are PyTorch's figure over the kit's. The last column has the "
+        "date and the commit of the measurement, which may be older than the table above."
     )
     return f"\n\n## Steps\n\n{note}\n\n{table(columns.split(', '), rows)}"
 
@@ -254,7 +269,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600, help="for each network")
     parser.add_argument("--adapt-only", action="store_true", help="compile nothing")
     parser.add_argument("--times", action="store_true", help="measure steps instead")
-    parser.add_argument("--fresh", action="store_true", help="forget earlier results")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier pairs, not steps")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if find_spec("timm") is None:
@@ -267,7 +282,7 @@ def main() -> None:
         try_one(options.one, options.methods, compiles=not options.adapt_only)
         return
     if options.fresh:
-        keep(RESULT, {})
+        forget_pairs(options.networks, options.methods)
     switch = [
         f"--{word}" for word in ("adapt-only", "times") if getattr(options, word.replace("-", "_"))
     ]

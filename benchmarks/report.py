@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import date
@@ -33,6 +34,16 @@ def machine() -> str:
         with suppress(PackageNotFoundError):  # pocketune may run from its source
             found.append(f"{name} {version(name)}")
     return ", ".join(found)
+
+
+def date_and_commit() -> str:
+    """Today, and the commit that is measured where git knows it."""
+    told = [str(date.today())]
+    with suppress(OSError, subprocess.CalledProcessError):  # the source may be an archive
+        command = ["git", "-C", str(RESULTS.parent), "rev-parse", "--short", "HEAD"]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        told.append(f"commit {done.stdout.strip()}")
+    return ", ".join(told)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -237,3 +237,22 @@ def test_the_regret_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     # Even photos prefer the lucky one, which is 100 points behind on odd ones; odd ones the other.
     assert bench.fair_regret(list(kits.values()), kits["sound"]) == pytest.approx((-100 + 0) / 2)
     assert bench.fair_regret(list(kits.values()), kits["lucky"]) == pytest.approx((0 - 50) / 2)
+
+
+def test_fresh_pairs_of_networks_and_methods_leave_the_steps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    bench, report = import_module("bench_backbones"), import_module("report")
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    cells = {"last": {"got": "no", "why": "old"}, "full": {"got": "kit", "why": ""}}
+    steps = {"steps": [["full", "kit", "9", "8", "9", "50"]], "measured": "2026-11-24, commit 1a2b"}
+    report.keep("backbones", {"resnet18": {"cells": cells, **steps}, "dla34": {"cells": cells}})
+    bench.forget_pairs(["resnet18"], ["last"])
+    monkeypatch.setattr(bench, "network", lambda _name: (create_network("resnet18", width=0.1), 64))
+    monkeypatch.setattr(bench, "cell", lambda *_, **__: {"got": "kit", "why": ""})
+    bench.try_one("resnet18", ["last"], compiles=True)
+    found = report.kept("backbones")
+    assert found["dla34"]["cells"] == cells
+    assert found["resnet18"]["cells"] == {**cells, "last": {"got": "kit", "why": ""}}
+    assert {key: found["resnet18"][key] for key in steps} == steps
