@@ -75,6 +75,10 @@ class PocketuneError(Exception):
         return _unpickled, (type(self), self.args, self.__dict__)
 
 
+class OutOfMemory(PocketuneError, MemoryError):  # noqa: N818 - the name says what happened
+    """The system refused the memory that a computation needs."""
+
+
 def _unpickled(
     kind: type[PocketuneError], args: tuple[object, ...], fields: dict[str, object]
 ) -> PocketuneError:

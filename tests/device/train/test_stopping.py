@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from pocketune.device.train.loop import Diverged
 from pocketune.device.train.progress import PhotosReport, Progress, Silent, StepReport
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import TrainResult, resume
+from pocketune.errors import OutOfMemory
 from pocketune.kit.names import BEST, LAST
 
 from ..failing import failing, interrupt
@@ -318,6 +320,47 @@ def test_numbers_that_are_none_stop_the_run(
     kept = Checkpoint.load(tmp_path / "run" / LAST)
     assert kept.counters.step == 4
     assert all(np.isfinite(array).all() for array in (kept.parameters | kept.statistics).values())
+
+
+def test_a_run_that_is_refused_memory_is_saved_and_goes_on(run: Run, tmp_path: Path) -> None:
+    class Refused(SoftmaxEngine):
+        calls = 0
+
+        def gradients(self, *arguments: Any) -> Gradients:
+            Refused.calls += 1
+            if Refused.calls == 5:
+                raise MemoryError
+            return super().gradients(*arguments)
+
+    folder = tmp_path / "run"
+    with pytest.raises(OutOfMemory) as caught:
+        run(engine=Refused, checkpoint_every=100)
+    assert str(caught.value) == (
+        f"the system refused memory in step 5; allow more; resume with: "
+        f"pocketune.resume({str(folder)!r})"
+    )
+    assert Checkpoint.load(folder / LAST).counters.step == 4
+    resume(folder, engine=SoftmaxEngine, progress=Silent())
+    assert_same_end(folder, run(out=tmp_path / "whole").run)
+
+
+def test_a_checkpoint_is_kept_where_memory_is_refused_in_an_update(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    def spend(report: Gradients) -> Gradients:
+        monkeypatch.setattr("pocketune.device.train.optimizer.Optimizer.step", refuse)
+        return report
+
+    folder = tmp_path / "run"
+    with pytest.raises(OutOfMemory, match="in step 5; allow more; resume with"):
+        run(engine=failing("gradients", 5, spend), checkpoint_every=2)
+    assert Checkpoint.load(folder / LAST).counters.step == 4
+    monkeypatch.undo()
+    resume(folder, engine=SoftmaxEngine, progress=Silent())
+    assert_same_end(folder, run(out=tmp_path / "whole").run)
 
 
 def test_predictions_that_are_not_finite_stop_the_run(run: Run, tmp_path: Path) -> None:

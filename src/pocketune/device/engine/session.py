@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pocketune.device.machine import available_cores
 from pocketune.device.memory.addresses import check_addresses, runtime_addresses
 from pocketune.device.memory.process import reclaim
-from pocketune.errors import PocketuneError
+from pocketune.errors import OutOfMemory, PocketuneError
 from pocketune.files import refuse_undecodable, shown
 from pocketune.heap import freed_at_once
 from pocketune.kit.kit import Kit
@@ -161,6 +161,7 @@ class Graph:
     Raises:
         KitError: The graph does not parse, has an operator that the runtime lacks, or its inputs
             and outputs are not those of this kit.
+        OutOfMemory: The system refuses the memory to open it.
     """
 
     def __init__(
@@ -174,8 +175,8 @@ class Graph:
         except PocketuneError:
             raise
         except Exception as error:  # the runtime's own types, which have no common base
-            why = _why(error, "it is damaged, or made for a newer runtime")
-            raise KitError(f"{where} cannot be opened: {why}") from error
+            damage = "it is damaged, or made for a newer runtime"
+            raise _failure(f"{where} cannot be opened", error, damage) from error
         reclaim()  # half of the memory for opening it is no longer needed
         taken = {value.name for value in self._session.get_inputs()}
         given = {value.name for value in self._session.get_outputs()}
@@ -205,15 +206,15 @@ class Graph:
 
         Raises:
             KitError: The runtime cannot compute them.
+            OutOfMemory: The system refuses the memory for it.
         """
         feeds = {**self._bound, **{name: feeds[name] for name in self._inputs}}
         outputs = self._outputs if only is None else [only]
         try:
             values = self._session.run(outputs, feeds)
         except Exception as error:  # the runtime's own types, which have no common base
-            raise KitError(
-                f"{self._where} cannot be computed: {_why(error, 'the kit is damaged')}"
-            ) from error
+            what = f"{self._where} cannot be computed"
+            raise _failure(what, error, "the kit is damaged") from error
         return {name: np.asarray(v) for name, v in zip(outputs, values, strict=True)}
 
 
@@ -222,12 +223,15 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _why(error: Exception, otherwise: str) -> str:
-    """The reason of an error of the runtime, with the runtime's own words."""
+def _failure(what: str, error: Exception, otherwise: str) -> PocketuneError:
+    """What failed and the reason, from an error of the runtime, with the runtime's own words."""
     said = first_line(error)
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
-        return f"the system refused memory ({said}); allow this process more, or use a smaller kit"
-    return f"{otherwise} ({said})"
+        return OutOfMemory(
+            f"{what}: the system refused memory ({said}); allow this process more, or use a "
+            "smaller kit"
+        )
+    return KitError(f"{what}: {otherwise} ({said})")
 
 
 def _open(kit: Kit, name: str) -> ort.InferenceSession:

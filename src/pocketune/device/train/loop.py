@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -78,6 +78,7 @@ class Loop:
             Interrupted: The user asked to stop; the run is saved.
             BudgetExceeded: The process took more memory than allowed; the run is saved.
             Diverged: The loss or a gradient is nan or infinite; the last checkpoint is kept.
+            MemoryError: The system refused memory; the run is saved if that was possible.
             PocketuneError: The disk is full or cannot be written; the last checkpoint is kept.
         """
         if not self._counters.started:
@@ -140,7 +141,12 @@ class Loop:
         counters = self._counters
         # Dropout masks depend only on the number of the step, so a resumed run draws the same ones.
         rng = random_stream(self._run.settings.seed, Purpose.DROPOUT, counters.step)
-        result = self._state.engine.gradients(batch.images, batch.labels, rng)
+        try:
+            result = self._state.engine.gradients(batch.images, batch.labels, rng)
+        except MemoryError:  # the values are still those after the last step
+            with suppress(MemoryError):
+                self.save()
+            raise
         self._require_finite(result.loss, "the loss")
         norm = gradient_norm(result.values)
         self._require_finite(norm, "a gradient")

@@ -47,7 +47,7 @@ from pocketune.device.train.refit import is_refitted
 from pocketune.device.train.resuming import find_photos, open_checkpoint
 from pocketune.device.train.settings import TrainSettings
 from pocketune.device.train.state import new_state, restored_state
-from pocketune.errors import PocketuneError, Remedy, counted
+from pocketune.errors import OutOfMemory, PocketuneError, Remedy, counted
 from pocketune.heap import save_memory
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST, METRICS
@@ -160,6 +160,7 @@ def train(
             resumed, unless this is a `NothingKept`.
         BudgetExceeded: The run will not fit the budget, or has exceeded it.
         Diverged: The loss or a gradient is no longer finite.
+        OutOfMemory: The system refused memory; the run is saved and can be resumed.
         PocketuneError: Another problem with the kit, the photos, the settings or the disk.
         TypeError: An option is unknown.
     """
@@ -363,6 +364,9 @@ def _finish(
         except KeyboardInterrupt as again:  # an update may be incomplete, so do not save
             what = "stopped immediately; the last checkpoint is kept"
             raise Interrupted(what, str(run.folder), stop.number or signal_of(again)) from None
+        except MemoryError as error:
+            what = f"the system refused memory in step {state.counters.step + 1:,}; allow more"
+            raise _resumable(OutOfMemory(what), run.folder) from error
         except PocketuneError as error:
             raise _resumable(error, run.folder) from error.__cause__
     counters = state.counters
@@ -389,12 +393,12 @@ def _finish(
 
 
 def _resumable(error: PocketuneError, folder: Path) -> PocketuneError:
-    """An error of a file, such as a full disk, after which the run in `folder` can go on."""
-    is_of_file = isinstance(error.__cause__, OSError) and error.remedy is None
-    if not is_of_file or not (folder / LAST).is_file():
+    """The error, with the remedy to go on where the machine's memory or disk refused something."""
+    refused = isinstance(error, MemoryError) or isinstance(error.__cause__, OSError)
+    if not refused or error.remedy is not None or not (folder / LAST).is_file():
         return error
-    remedy = Remedy("resume", "resume with: pocketune.resume({run!r})", run=str(folder))
-    return PocketuneError(error.message, remedy=remedy)
+    error.remedy = Remedy("resume", "resume with: pocketune.resume({run!r})", run=str(folder))
+    return error
 
 
 def _describe(
