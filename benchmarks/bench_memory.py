@@ -1,14 +1,16 @@
 """Predicted and measured peak memory of training runs from kits.
 
-    python benchmarks/bench_memory.py [--part fit|held-out|unseen|masks] [--scratch DIR] [--predict]
+    python benchmarks/bench_memory.py [--part fit|held-out|unseen|small|masks] [--scratch DIR]
+        [--predict]
 
 Kits are drawn at random: a network, a width, what of it is trained, the batch, the size of the
 images and the bits of the frozen part. Each is trained twice by `pocketune train` in a fresh
 process, with an optimizer, photos and further options drawn at random too. The prediction is the
 one that the run makes, as for `--budget`; measured is the VmHWM of that process, read after
 everything else. The constants of the prediction are fitted to the parts `fit` and `held-out`;
-`unseen` is drawn with another seed, and was measured when the constants had been chosen. The part
-`masks` has fixed networks that classify pixels.
+`unseen` and `small` are drawn with other seeds, and were measured when the constants had been
+chosen; `small` has many kits, which take little time. The part `masks` has fixed networks that
+classify pixels.
 
 Kits are built without their comparison with PyTorch, which the tests make, and stay in the scratch
 folder. Results are kept in `results/` as they finish, and a second start goes on there. After the
@@ -83,7 +85,7 @@ def build_kits(part: str, scratch: Path) -> None:
             size=row.size,
             task=kind(tuple(class_names(CLASSES))),
             frozen_bits=row.bits,
-            calibration=Calibration(images),
+            calibration=Calibration(images) if row.bits == 8 else None,
         )
         print(row.name, file=sys.stderr, flush=True)
 
@@ -116,7 +118,7 @@ def checked(*positional, before, **named):
     return check(*positional, before=before, **named)
 
 def begun(self, started, *others):
-    facts["predicted"] = started.predicted_memory
+    facts["predicted"] = started.memory.total
     if os.environ.get("ONLY_PREDICT"):
         sys.exit()
     begin(self, started, *others)

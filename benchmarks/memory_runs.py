@@ -26,8 +26,13 @@ COST = {"resnet18": 1.8, "resnet34": 3.6, "resnet50": 4.1, "mobilenet_v3_small":
 SHARE = {"last": 0.5, "blocks": 1.2, "mobiletl": 1.2, "signed": 1.2, "gradfilter": 1.2, "repnet": 2}
 MOST = 2.5
 """Kits that cost more are not drawn: a run takes seconds."""
-PARTS = {"fit": (1, 45), "held-out": (3, 102), "unseen": (78, 14)}
-"""Seed and number of kits."""
+PARTS = {
+    "fit": (1, 45, MOST),
+    "held-out": (3, 102, MOST),
+    "unseen": (78, 14, MOST),
+    "small": (20, 100, 0.6),
+}
+"""Seed, number and highest cost of the kits."""
 
 
 class Row(NamedTuple):
@@ -72,8 +77,8 @@ MASKS = [
 ]
 
 
-def drawn(seed: int, count: int) -> list[Row]:
-    """So many different kits."""
+def drawn(seed: int, count: int, most: float) -> list[Row]:
+    """So many different kits, which cost at most so much."""
     rng, rows = random.Random(seed), list[Row]()
     while len(rows) < count:
         network = rng.choice(list(NETWORKS))
@@ -84,7 +89,7 @@ def drawn(seed: int, count: int) -> list[Row]:
         if method in WITHOUT_FROZEN:
             bits = 32
         row = Row(network, width, method, batch, size, bits)
-        if _cost(row) <= MOST and row not in rows:
+        if _cost(row) <= most and row not in rows:
             rows.append(row)
     return rows
 
@@ -101,9 +106,9 @@ def runs(part: str) -> Iterator[Run]:
         for row in MASKS:
             yield Run(row, "masks", ("--optimizer", "adam", "--epochs", "1"))
         return
-    seed, count = PARTS[part]
+    seed, *limits = PARTS[part]
     rng = random.Random(seed + 1000)
-    for row in drawn(seed, count):
+    for row in drawn(seed, *limits):
         for _ in range(2):
             yield _run(row, rng)
 

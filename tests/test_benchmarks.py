@@ -18,7 +18,11 @@ from PIL import Image
 from pocketune import create_network
 from pocketune.comparison import Grid
 from pocketune.data import load_splits
+from pocketune.kit.kit import Kit
 from pocketune.methods import compose_method
+
+from .device.runs import write_photos
+from .device.tiny_kit import CLASSES, TinyKit
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 EVERY = runpy.run_path(str(BENCHMARKS / "every.py"))
@@ -120,6 +124,30 @@ def test_the_grid_of_pruned_networks(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (grid,) = grids
     assert [network.weights for network in grid.networks] == [str(weights)]
     assert [photos.label for photos in grid.photos] == ["flowers"]
+
+
+def test_a_run_is_predicted_and_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    bench = import_module("bench_memory")
+    row = bench.Row("tiny", 1.0, "last", 4, 8)
+    TinyKit().write(tmp_path / row.name)
+    write_photos(tmp_path / "small", CLASSES, each=4)
+    run = bench.Run(row, "small", ("--steps", "2"))
+    result = bench.measure(run, tmp_path)
+    assert result["process"] < result["peak"] < result["predicted"]
+    again = bench.measure(run, tmp_path, only_predict=True)
+    assert again["predicted"] == pytest.approx(result["predicted"], rel=0.05)
+
+
+def test_kits_to_measure_are_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    bench, pipeline = import_module("bench_memory"), import_module("pocketune.compiler.pipeline")
+    monkeypatch.setattr(pipeline, "check_engine", pipeline.check_engine)  # skipped, and restored
+    row = bench.Row("resnet18", 0.25, "last", 1, 32)
+    monkeypatch.setattr(bench, "runs", lambda _part: [bench.Run(row, "small", ())])
+    bench.build_kits("small", tmp_path)
+    assert Kit.open(tmp_path / row.name).manifest.frozen_bits == 32
 
 
 def test_photos_that_are_told_by_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
