@@ -16,8 +16,10 @@ stopped run continues; `--fresh` discards them. With `--work`, a stopped search 
 from __future__ import annotations
 
 import argparse
+import math
 import resource
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +35,7 @@ from pocketune.data import ImageDataset, Loader, load_splits
 from pocketune.device.head import fit_head
 from pocketune.device.train.display import console
 from pocketune.extractor import ExtractorSettings
+from pocketune.extractor.clock import Clock
 from pocketune.extractor.costs import within
 from pocketune.extractor.genome import Genes, fitting
 from pocketune.extractor.measuring import Measurer, in_parts, ordered, plain_subnet
@@ -158,10 +161,16 @@ def opened(photos: Path, supernet: Path, options: argparse.Namespace, seed: int)
         seed=seed,
     )
     work = options.work / f"{photos.name}-{seed}"
-    search = Search(photos, settings, supernet, TinyTL(), work, console())
+    search = _search(photos, settings, supernet, work)
     least, most = (end.memory for end in ends(search))
     budget = int(least + options.share * (most - least))
-    return Search(photos, replace(settings, budget=budget), supernet, TinyTL(), work, console())
+    return _search(photos, replace(settings, budget=budget), supernet, work)
+
+
+def _search(photos: Path, settings: ExtractorSettings, supernet: Path, work: Path) -> Search:
+    """A search without a time limit."""
+    clock = Clock(math.inf, 1.0, time.monotonic())
+    return Search(photos, settings, supernet, TinyTL(), work, console(), clock)
 
 
 def ends(search: Search) -> list[Forecast]:

@@ -1,6 +1,7 @@
 """`make bench` runs every script that makes a published figure, and also runs without photos."""
 
 import ast
+import inspect
 import runpy
 import subprocess
 import sys
@@ -190,6 +191,47 @@ def exists(module: str, name: str) -> bool:
 def test_the_scripts_import_what_there_is(path: Path) -> None:
     found = imports(path.read_text(encoding="utf-8"))
     assert not [names for names in found if not exists(*names)]
+
+
+def calls(source: str) -> Iterator[tuple[str, str, ast.Call]]:
+    """Module and name of each function of the package that is called by its name, and the call."""
+    nodes = list(ast.walk(ast.parse(source)))
+    known = {
+        alias.asname or alias.name: (str(node.module), alias.name)
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pocketune")
+        for alias in node.names
+    }
+    for node in nodes:  # a script's own functions hide what another function imports
+        if isinstance(node, ast.FunctionDef):
+            known.pop(node.name, None)
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known:
+            yield (*known[node.func.id], node)
+
+
+def takes(function: Any, call: ast.Call) -> bool:
+    """Whether a function takes as many arguments of these names; `*` and `**` stand for any."""
+    signature, names = inspect.signature(function), [each.arg for each in call.keywords]
+    open_ended = None in names or any(isinstance(each, ast.Starred) for each in call.args)
+    given = [each for each in call.args if not isinstance(each, ast.Starred)]
+    bind = signature.bind_partial if open_ended else signature.bind
+    try:
+        bind(*given, **dict.fromkeys(filter(None, names)))
+    except TypeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_the_scripts_give_functions_the_arguments_that_they_take(path: Path) -> None:
+    found = calls(path.read_text(encoding="utf-8"))
+    wrong = [
+        f"line {call.lineno}: {name}"
+        for module, name, call in found
+        if callable(it := getattr(import_module(module), name)) and not takes(it, call)
+    ]
+    assert not wrong
 
 
 def test_a_result_that_does_not_exist() -> None:
