@@ -44,7 +44,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return files
 
 
-@pytest.mark.parametrize(("precision", "error"), [("float32", 1e-5), ("fp16", 5e-3), ("int8", 0.05)])
+@pytest.mark.parametrize(
+    ("precision", "error"), [("float32", 1e-5), ("fp16", 5e-3), ("int8", 0.05)]
+)
 def test_an_export(files: dict[str, Path], precision: str, error: float) -> None:
     """The logits of ONNX Runtime, up to the order of sums and to ties of the rounding."""
     images = np.random.default_rng(3).integers(0, 256, (4, SIZE, SIZE, 3), dtype=np.uint8)

@@ -42,7 +42,7 @@ def model_of(
     )
     for place, node in enumerate(graph.node):
         node.name = f"{place}/{node.op_type}"
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
     onnx.checker.check_model(model, full_check=True)
     return model
 

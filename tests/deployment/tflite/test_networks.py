@@ -11,7 +11,6 @@ pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
 
 from pocketune import LastLayer, TopBlocks, adapt, compile, create_network
 from pocketune.compiler.quantize.error import relative_error
-from pocketune.deployment.plain import plain_model
 from pocketune.deployment.tflite.export import run_tflite
 from pocketune.deployment.tflite.prepare import prepared_model
 from pocketune.device import export
@@ -19,6 +18,7 @@ from pocketune.methods import Method
 from pocketune.networks.registry import is_dense
 
 from ...networks.shallow import shallow
+from ...networks.tiny import tiny
 from .graphs import quantized, run_onnx, translated
 
 SIZE = 32
@@ -34,18 +34,32 @@ NETWORKS = {
     "lraspp": 0.35,
     "fcn": 0.1,
 }
+IN_FLOAT32 = {
+    "lraspp": {"BATCH_MATMUL"},  # it resizes by matrices
+    "convnext_atto": {"RSQRT", "SUB"},  # layer norms
+    "deit_tiny": {"RSQRT", "SUB", "BATCH_MATMUL", "SOFTMAX"},
+    "fastvit_t8": {"SUB"},  # its mixers' maps less their input
+    "mobilevit_xxs": {"RSQRT", "SUB", "BATCH_MATMUL", "SOFTMAX"},
+    "repvit_m0_9": {"DIV"},  # the mean of two classifiers
+    "vit_tiny": {"RSQRT", "SUB", "BATCH_MATMUL", "SOFTMAX"},
+}
+"""What is not computed with integers."""
+TINY = [name for name in IN_FLOAT32 if name != "lraspp"]
+GELU = {*TINY} - {"mobilevit_xxs"}
 INTEGERS = {
     *("QUANTIZE", "DEQUANTIZE", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "MUL"),
     *("MEAN", "PAD", "PADV2", "MAX_POOL_2D", "HARD_SWISH", "LOGISTIC", "RESHAPE"),
-    *("CONCATENATION", "TRANSPOSE"),
+    *("CONCATENATION", "TRANSPOSE", "GATHER", "GELU"),
 }
 
 
 def exported(folder: Path, name: str, method: Method | None = None) -> onnx.ModelProto:
     torch.manual_seed(0)
-    network = create_network(name, width=NETWORKS[name], classes=CLASSES)
-    if not is_dense(name):
-        network = shallow(network)
+    if name in TINY:
+        network = tiny(name, classes=CLASSES)
+    else:
+        network = create_network(name, width=NETWORKS[name], classes=CLASSES)
+        network = network if is_dense(name) else shallow(network)
     network = adapt(network, method or LastLayer())
     kit = compile(network, folder / "kit", batch=2, size=SIZE)
     return onnx.load(export(kit.path, folder / "model.onnx"))
@@ -57,29 +71,30 @@ def smooth_images(count: int) -> np.ndarray:
     return coarse.repeat(SIZE // 8, axis=1).repeat(SIZE // 8, axis=2)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [*NETWORKS, *TINY])
 def test_a_network(tmp_path: Path, name: str) -> None:
     model, images = exported(tmp_path, name), smooth_images(8)
     truth = run_onnx(model, images)
-    prepared = prepared_model(plain_model(model))
+    prepared = prepared_model(model)
     content, kinds = translated(prepared)
     assert relative_error(run_tflite(content, images), truth) < 1e-4
     assert "TRANSPOSE" not in kinds or "BATCH_MATMUL" in kinds
+    assert ("GELU" in kinds) == (name in GELU)
 
     integers = quantized(prepared, images)
     content, kinds = translated(integers)
     rounded, found = run_onnx(integers, images), run_tflite(content, images)
     off = relative_error(rounded, truth)
     assert relative_error(found, truth) < 1.5 * off + 0.02  # LiteRT rounds between, too
-    floats = [kind for kind in kinds if kind not in INTEGERS]
-    assert floats in ([], ["BATCH_MATMUL"] * len(floats))  # lraspp resizes by matrices
-    assert kinds.count("QUANTIZE") <= 6 and kinds[:2] == ["QUANTIZE", "DEPTHWISE_CONV_2D"]
+    assert set(kinds) - INTEGERS == IN_FLOAT32.get(name, set())
+    assert name in IN_FLOAT32 or kinds.count("QUANTIZE") <= 6
+    assert kinds[:2] == ["QUANTIZE", "DEPTHWISE_CONV_2D"]
 
 
 def test_a_frozen_part_that_gives_several_maps(tmp_path: Path) -> None:
     model, images = exported(tmp_path, "lraspp", TopBlocks(blocks=1)), smooth_images(2)
     assert "Split" in {node.op_type for node in model.graph.node}
-    prepared = prepared_model(plain_model(model))
+    prepared = prepared_model(model)
     assert "Split" not in {node.op_type for node in prepared.graph.node}
     content, _ = translated(prepared)
     assert relative_error(run_tflite(content, images), run_onnx(model, images)) < 1e-4

@@ -149,6 +149,27 @@ CASES = {
         {"w": normal(4, 3, 1, 1, scale=2)},
         quanta=2.01,
     ),
+    "gelu": Case(
+        [node("Conv", ["x", "w"], ["y"]), node("Gelu", ["y"], ["logits"])],
+        (1, 4, 8, 8),
+        ["CONV_2D", "GELU"],
+        {"w": normal(4, 3, 1, 1, scale=2)},
+        quanta=2.01,
+    ),
+    "one of two rows": Case(
+        [
+            node("Conv", ["x", "a"], ["y"], strides=[4, 4]),
+            node("Reshape", ["y", "sides"], ["rows"]),
+            node("Gather", ["rows", "place"], ["row"], axis=1),
+            node("Gemm", ["row", "w"], ["logits"], transB=1),
+        ],
+        (1, 5),
+        ["CONV_2D", "TRANSPOSE", "RESHAPE", "GATHER", "QUANTIZE", "FULLY_CONNECTED"],
+        {"a": normal(4, 3, 4, 4), "sides": whole(1, 2, 8), "w": normal(5, 8)}
+        | {"place": np.array(-1)},
+        last=False,
+        quanta=3.01,
+    ),
     "hard sigmoid": Case(
         [node("HardSigmoid", ["x"], ["logits"], alpha=1 / 6, beta=0.5)],
         (1, 3, 8, 8),
@@ -284,6 +305,53 @@ FLOAT_CASES = {
         last=False,
     ),
     "global average": Case([node("GlobalAveragePool", ["x"], ["logits"])], (1, 3, 1, 1), []),
+    "layer norm": Case(
+        [node("LayerNormalization", ["x", "w", "b"], ["logits"], axis=-1, epsilon=1e-6)],
+        (1, 3, 8, 8),
+        [],
+        {"w": normal(8), "b": normal(8)},
+        last=False,
+    ),
+    "layer norm of channels": Case(
+        [
+            node("Transpose", ["x"], ["y"], perm=[0, 2, 3, 1]),
+            node("LayerNormalization", ["y", "w"], ["z"], axis=-1),
+            node("Transpose", ["z"], ["logits"], perm=[0, 3, 1, 2]),
+        ],
+        (1, 3, 8, 8),
+        [],
+        {"w": normal(3)},
+    ),
+    "layer norm of a map": Case(
+        [node("LayerNormalization", ["x", "w", "b"], ["logits"], axis=1)],
+        (1, 3, 8, 8),
+        [],
+        {"w": normal(3, 8, 8), "b": normal(3, 8, 8)},
+        last=False,
+    ),
+    "attention": Case(
+        [
+            node("Reshape", ["x", "sides"], ["rows"]),
+            node("Transpose", ["rows"], ["tokens"], perm=[0, 2, 1]),
+            node("MatMul", ["tokens", "w"], ["qkv"]),
+            node("Split", ["qkv"], ["q", "k", "v"], axis=-1, num_outputs=3),
+            node("Transpose", ["k"], ["turned"], perm=[0, 2, 1]),
+            node("MatMul", ["q", "turned"], ["scores"]),
+            node("Softmax", ["scores"], ["shares"], axis=-1),
+            node("MatMul", ["shares", "v"], ["logits"]),
+        ],
+        (1, 64, 4),
+        [],
+        {"sides": whole(1, 3, -1), "w": normal(3, 12)},
+        last=False,
+    ),
+    "a part": Case(
+        [node("Slice", ["x", "from", "to", "axes"], ["logits"])],
+        (1, 2, 8, 5),
+        [],
+        {"from": whole(1, -6), "to": whole(9, -1), "axes": whole(1, 3)},
+        last=False,
+    ),
     "rows of values": Case(
         [
             node("Reshape", ["x", "sides"], ["rows"]),
@@ -361,6 +429,10 @@ def test_a_layer_in_float32_between_integers() -> None:
     ("nodes", "said"),
     [
         ([node("Erf", ["x"], ["logits"])], r"the model has Erf \(4/Erf\), which"),
+        (
+            [node("Gelu", ["x"], ["logits"], approximate="tanh")],
+            r"Gelu by an approximation \(4/Gelu\)",
+        ),
         (
             [node("HardSigmoid", ["x"], ["logits"])],
             r"HardSigmoid other than x / 6 \+ 1 / 2 \(4/HardSigmoid\)",

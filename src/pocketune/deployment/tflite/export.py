@@ -19,7 +19,6 @@ from pocketune.compiler.progress import Progress, silent
 from pocketune.compiler.quantize.error import relative_error, run_features
 from pocketune.compiler.quantize.search import quantize_features
 from pocketune.deployment.original import Original
-from pocketune.deployment.plain import plain_model
 from pocketune.deployment.reduced import INTEGER_OPERATORS
 from pocketune.deployment.result import Reduced, write_export
 from pocketune.deployment.tflite.flatbuffer import schema_classes
@@ -32,7 +31,7 @@ from pocketune.kit.manifest import Quantization
 PRECISIONS = ("int8", "float32")
 IN_INTEGERS = (
     *INTEGER_OPERATORS,
-    *("Concat", "HardSigmoid", "HardSwish", "Mul", "ReduceMean", "Sigmoid"),
+    *("Concat", "Gelu", "HardSigmoid", "HardSwish", "Mul", "ReduceMean", "Sigmoid"),
 )
 """Operators that TensorFlow Lite has for integers; ONNX Runtime is slower with the last ones."""
 LABELS = "labels.txt"
@@ -73,7 +72,7 @@ def export_tflite(
     schema_classes()
     out, progress = Path(out), progress or silent
     original = Original.open(model, out, photos, progress, calibrated=precision == "int8")
-    plain = prepared_model(plain_model(original.graph))
+    plain = prepared_model(original.graph)
     quantization: Quantization | None = None
     Translator(plain).translate()  # refuses an operator before the minutes of quantization
     progress(f"converting to {precision}", 0.1)

@@ -21,11 +21,13 @@ _ALIGNMENT = 16
 INTEGER_VERSIONS = {
     **dict.fromkeys(("ADD", "AVERAGE_POOL_2D", "CONCATENATION", "DEQUANTIZE", "LOGISTIC"), 2),
     **dict.fromkeys(("MAX_POOL_2D", "MEAN", "MUL", "PAD", "PADV2", "QUANTIZE", "RELU"), 2),
-    **dict.fromkeys(("RELU6", "SOFTMAX", "SUB", "TRANSPOSE"), 2),
+    **dict.fromkeys(("GATHER", "GELU", "RELU6", "SLICE", "SOFTMAX", "SUB", "TRANSPOSE"), 2),
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), 3),
     "FULLY_CONNECTED": 12,  # a scale a channel
 }
 """First versions of operators with int8 tensors, where they are not 1."""
+RANK_VERSIONS = {("SLICE", 5): 5, ("TRANSPOSE", 5): 4, ("TRANSPOSE", 6): 6}
+"""First versions of operators with tensors of so many axes, where they are later than others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +119,7 @@ class Graph:
         """
         if version is None:
             version = INTEGER_VERSIONS.get(kind, 1) if inputs[0].dtype == np.int8 else 1
+            version = RANK_VERSIONS.get((kind, len(inputs[0].shape)), version)
         self._operators.append(_Operator(kind, inputs, output, version, options, fields))
         return output
 

@@ -5,42 +5,34 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper, shape_inference
+
+from pocketune.deployment.plain import plain_model
+from pocketune.deployment.tflite.patterns import join_gelu, join_hard_swish
+from pocketune.deployment.tflite.values import arrays_of, readers_of
 
 CHANNELS = 3
 _STEM = ("Reshape", "Cast", "Mul", "Add", "Reshape", "Transpose")
 
 
 def prepared_model(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same function of one image, normalized by channels, with hard-swish as one operator.
+    """The same function of one image, normalized by channels, with an operator an activation.
 
-    The maps between the frozen and the trained part are no longer flattened and put side by side.
+    Constants are folded and norms are in the convolutions, as in `plain_model`; so are shapes,
+    which are constant for one image. The maps between the frozen and the trained part are no longer
+    flattened and put side by side.
     """
     model = copy.deepcopy(model)
-    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
-    for output in model.graph.output:
-        output.type.tensor_type.shape.dim[0].dim_value = 1
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 1
+    model.graph.ClearField("value_info")  # it may be of any number of images
+    model = plain_model(model)
     _normalize_by_channels(model)
-    _join_hard_swish(model)
+    join_hard_swish(model)
+    join_gelu(model)
     _join_parts(model)
     return model
-
-
-def readers_of(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
-    """The nodes that read each value."""
-    readers: dict[str, list[onnx.NodeProto]] = {}
-    for node in graph.node:
-        for name in set(node.input):
-            readers.setdefault(name, []).append(node)
-    return readers
-
-
-def arrays_of(graph: onnx.GraphProto) -> dict[str, NDArray[np.generic]]:
-    """The constants of a graph."""
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
 
 
 def _normalize_by_channels(model: onnx.ModelProto) -> None:
@@ -79,24 +71,6 @@ def _normalize_by_channels(model: onnx.ModelProto) -> None:
     _replace(graph, chain, made)
 
 
-def _join_hard_swish(model: onnx.ModelProto) -> None:
-    """Write x * HardSigmoid(x) as HardSwish(x), in place."""
-    graph = model.graph
-    readers = readers_of(graph)
-    for node in list(graph.node):
-        if node.op_type != "HardSigmoid" or not is_sixth(node):
-            continue
-        (x,), after = node.input, readers.get(node.output[0], [])
-        product = after[0] if len(after) == 1 else None
-        if product is None or product.op_type != "Mul" or set(product.input) != {x, node.output[0]}:
-            continue
-        swish = helper.make_node("HardSwish", [x], [product.output[0]], name=product.name)
-        place = list(graph.node).index(product)
-        graph.node.insert(place, swish)
-        graph.node.remove(product)
-        graph.node.remove(node)
-
-
 def _join_parts(model: onnx.ModelProto) -> None:
     """Let the trained part read the maps of the frozen one as they are, in place.
 
@@ -130,13 +104,6 @@ def _undoes(
     """Whether two nodes reshape a value, and what they make of it has the shape of the value."""
     before, after = shapes.get(first.input[0]), shapes.get(second.output[0])
     return first.op_type == second.op_type == "Reshape" and before is not None and before == after
-
-
-def is_sixth(node: onnx.NodeProto) -> bool:
-    """Whether a hard sigmoid is x / 6 + 1 / 2 between 0 and 1, as networks have it."""
-    found = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    alpha, beta = found.get("alpha", 0.2), found.get("beta", 0.5)
-    return bool(np.isclose(alpha, 1 / 6, atol=1e-6) and np.isclose(beta, 0.5))
 
 
 def _replace(graph: onnx.GraphProto, old: list[onnx.NodeProto], new: list[onnx.NodeProto]) -> None:

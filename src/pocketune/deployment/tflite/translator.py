@@ -18,8 +18,15 @@ from onnx import shape_inference
 
 from pocketune.arrays import FloatArray
 from pocketune.deployment.tflite.flatbuffer import Graph, Scales, Tensor
-from pocketune.deployment.tflite.prepare import arrays_of, readers_of
-from pocketune.deployment.tflite.values import FIRST, LAST, Result, Value, unsupported
+from pocketune.deployment.tflite.values import (
+    FIRST,
+    LAST,
+    Result,
+    Value,
+    arrays_of,
+    readers_of,
+    unsupported,
+)
 from pocketune.errors import PocketuneError
 
 _INT8_OF_UINT8 = 128

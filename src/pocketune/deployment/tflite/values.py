@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
 
 from pocketune.deployment.tflite.flatbuffer import Scales, Tensor
 from pocketune.errors import PocketuneError
@@ -59,6 +60,20 @@ def unsupported(node: onnx.NodeProto, how: str) -> PocketuneError:
         f"the model has {node.op_type}{how} ({layer}), which the export for TensorFlow Lite does "
         "not translate: export it as ONNX"
     )
+
+
+def readers_of(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
+    """The nodes that read each value."""
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for name in set(node.input):
+            readers.setdefault(name, []).append(node)
+    return readers
+
+
+def arrays_of(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
+    """The constants of a graph."""
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, Any]:

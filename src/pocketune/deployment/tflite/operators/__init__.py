@@ -3,7 +3,14 @@
 Importing this package registers all operators.
 """
 
-from pocketune.deployment.tflite.operators import activations, arithmetic, layers, shapes
+from pocketune.deployment.tflite.operators import (
+    activations,
+    arithmetic,
+    layers,
+    norms,
+    parts,
+    shapes,
+)
 from pocketune.deployment.tflite.translator import Translator
 
-__all__ = ["Translator", "activations", "arithmetic", "layers", "shapes"]
+__all__ = ["Translator", "activations", "arithmetic", "layers", "norms", "parts", "shapes"]

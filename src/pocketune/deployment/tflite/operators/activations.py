@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from pocketune.deployment.tflite.flatbuffer import Scales
-from pocketune.deployment.tflite.prepare import is_sixth
+from pocketune.deployment.tflite.patterns import is_sixth
 from pocketune.deployment.tflite.translator import Translator, translates
 from pocketune.deployment.tflite.values import (
     ACTIVATIONS,
@@ -54,6 +54,18 @@ def hard_swish(t: Translator, node: onnx.NodeProto) -> None:
     x = t.as_for(x, result)
     options = "HardSwishOptions"
     t.emit("HARD_SWISH", [x.tensor], result, x.tensor.shape, last=x.last, options=options)
+
+
+@translates("Gelu")
+def gelu(t: Translator, node: onnx.NodeProto) -> None:
+    """X times the share of the standard normal distribution below it."""
+    if attributes(node).get("approximate", b"none") != b"none":
+        raise unsupported(node, " by an approximation")
+    x = t.value(node.input[0])
+    result = t.result(node, integers=x.integers)
+    x = t.as_for(x, result)
+    options = "GeluOptions"
+    t.emit("GELU", [x.tensor], result, x.tensor.shape, last=x.last, options=options)
 
 
 @translates("HardSigmoid")
