@@ -11,7 +11,7 @@ import pytest
 from pocketune.cli.app import Commands, _open_streams, app
 from pocketune.errors import PocketuneError
 
-from .conftest import Run, command
+from .conftest import Run, command, environment
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -57,6 +57,28 @@ def test_while_the_arguments_are_read(run: Run, monkeypatch: pytest.MonkeyPatch)
     result = run("predict")
     assert result.exit_code == 143
     assert result.stderr.strip() == "stopped"
+
+
+IMPORTING = """
+import os, sys
+
+class Signaled:
+    def find_spec(self, name, *_):
+        if name == "pocketune.cli.app":
+            os.kill(os.getpid(), int(sys.argv[1]))
+
+sys.meta_path.insert(0, Signaled())
+from pocketune.__main__ import main
+main()
+"""
+"""Gets a signal while it imports the commands."""
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_while_the_commands_are_imported(number: signal.Signals) -> None:
+    code = [sys.executable, "-c", IMPORTING, str(int(number))]
+    done = subprocess.run(code, capture_output=True, text=True, check=False, env=environment())
+    assert (done.returncode, done.stderr) == (128 + number, "stopped\n")
 
 
 def _fail() -> None:

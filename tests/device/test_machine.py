@@ -62,3 +62,42 @@ def test_the_limit_of_a_container_counts(
     assert machine.available_cores() == 8
     (tmp_path / "cpu.max").write_text(f"{limit}\n")
     assert machine.available_cores() == cores
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of control groups, with this process in `/of/this`, on a machine without swap."""
+    (tmp_path / "cgroup").write_text("9:name=systemd:/\n4:cpu,memory:/of/this\n0::/of/this\n")
+    (tmp_path / "meminfo").write_text("MemTotal: 8000 kB\nSwapFree:       0 kB\n")
+    monkeypatch.setattr(machine, "_GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(machine, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(machine, "_GROUP_FOLDER", tmp_path)
+    for folder in ("of/this", "memory/of/this"):
+        (tmp_path / folder).mkdir(parents=True)
+    return tmp_path
+
+
+def test_no_limit_of_memory(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (groups / "of/this/memory.max").write_text("max\n")
+    (groups / "memory/memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert machine.memory_limit() is None
+    monkeypatch.setattr(machine, "_GROUPS", groups / "nowhere")
+    assert machine.memory_limit() is None
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "of/this/memory.max",  # systemd, or a container that sees the groups of its host
+        "of/memory.max",  # of the group around it
+        "memory.max",  # a container that sees its own alone
+        "memory/of/this/memory.limit_in_bytes",
+        "memory/memory.limit_in_bytes",
+    ],
+)
+def test_the_smallest_limit_of_memory(groups: Path, file: str) -> None:
+    (groups / file).write_text("50000000\n")
+    (groups / "memory/of/memory.limit_in_bytes").write_text("60000000\n")
+    assert machine.memory_limit() == 50_000_000
+    (groups / "meminfo").write_text("SwapFree:    1000 kB\n")
+    assert machine.memory_limit() == 50_000_000 + 1000 * 1024

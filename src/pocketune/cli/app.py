@@ -22,6 +22,7 @@ import pocketune
 from pocketune.cli.command import Group
 from pocketune.cli.errors import FAILED, explained, message_of, print_error
 from pocketune.device.memory.addresses import check_addresses, numpy_addresses
+from pocketune.device.memory.process import NUMPY_BYTES, check_group
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.signals import STOPPED, ending_signals, signal_of
 
@@ -78,6 +79,7 @@ class Commands(Group):
         """Run the command that the arguments name."""
         try:
             check_addresses(numpy_addresses(), "this command")
+            check_group(NUMPY_BYTES, "this command")
             return super().invoke(ctx)
         except Interrupted as stopped:
             print_error(message_of(stopped))

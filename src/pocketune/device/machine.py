@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 _CPUINFO = Path("/proc/cpuinfo")
 _NAMES = ("model name", "Model", "Hardware")
 """Lines of /proc/cpuinfo that name the processor on x86, or the board on ARM."""
 _CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 """Of a container: microseconds of processor time in each period, or `max`, and the period."""
+
+_GROUPS = Path("/proc/self/cgroup")
+"""A line for each control group of this process: number, controllers and path."""
+_GROUP_FOLDER = Path("/sys/fs/cgroup")
+_NO_LIMIT = 1 << 60
+"""A limit of version 1 from here on is none."""
+_MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,53 @@ def _cpu_limit() -> int | None:
     except (OSError, ValueError):  # no such file, or `max`
         return None
     return max(1, time // period)
+
+
+def memory_limit() -> int | None:
+    """Bytes above which the system ends this process without a word; None without such a limit.
+
+    The smallest limit of its control group and of those around it (`docker run --memory 64m`,
+    `MemoryMax=` of systemd), and the swap that is free: pages of the group may go there.
+    """
+    limits = []
+    for folder, file in _memory_groups():
+        try:
+            limit = int((folder / file).read_text(encoding="ascii"))
+        except (OSError, ValueError):  # no such file, or `max`
+            continue
+        if limit < _NO_LIMIT:
+            limits.append(limit)
+    return min(limits) + _free_swap() if limits else None
+
+
+def _memory_groups() -> Iterator[tuple[Path, str]]:
+    """Folders of the control groups of this process, each with the name of the file of its limit.
+
+    Inside a container, the folder of the outermost group may be the container's own.
+    """
+    try:
+        lines = _GROUPS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        controllers, _, path = line.partition(":")[2].partition(":")
+        if not controllers:  # version 2
+            folder, file = _GROUP_FOLDER, "memory.max"
+        elif "memory" in controllers.split(","):
+            folder, file = _GROUP_FOLDER / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        group = PurePosixPath(path.lstrip("/"))
+        yield from ((folder / each, file) for each in (group, *group.parents))
+
+
+def _free_swap() -> int:
+    try:
+        lines = _MEMINFO.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    found = (line.split()[1] for line in lines if line.startswith("SwapFree:"))
+    return int(next(found, "0")) * 1024
 
 
 def _processor() -> str:

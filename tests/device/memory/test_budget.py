@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import onnx
 import pytest
 
+from pocketune.device.memory import process
 from pocketune.device.memory.budget import BudgetExceeded, check_budget
 from pocketune.device.memory.estimate import OPENING, RUNTIME, MemoryEstimate, estimate_memory
 from pocketune.device.memory.graphs import (
@@ -277,3 +278,29 @@ def test_parse_pixels(text: str | int, expected: int) -> None:
 def test_no_number_of_pixels(text: str | int) -> None:
     with pytest.raises(PocketuneError, match="is not a number of pixels: write for example 12MP"):
         parse_pixels(text)
+
+
+def test_a_limit_of_the_system_is_refused_like_a_budget(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = predicted(kit, 2)
+    monkeypatch.setattr("pocketune.device.memory.budget.granted_bytes", lambda: needed)
+    assert check(kit, None).total == check(kit, needed).total
+    monkeypatch.setattr("pocketune.device.memory.budget.granted_bytes", lambda: needed - 100_000)
+    with pytest.raises(BudgetExceeded) as caught:
+        check(kit, None)
+    message = str(caught.value)
+    assert message.startswith("the limit of this process's control group is 0.1 MB short, and ")
+    assert "raise the limit; it would fit with a kit of batch " in message
+    assert "the budget of" in refusal(kit, needed - 1)
+
+
+def test_less_memory_than_the_libraries_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "memory_limit", lambda: None)
+    assert process.granted_bytes() is None
+    process.check_group(10**12, "this command")
+    monkeypatch.setattr(process, "memory_limit", lambda: 30_000_000)
+    assert process.granted_bytes() >= 30_000_000
+    process.check_group(30_000_000, "this command")
+    with pytest.raises(PocketuneError, match="this command needs about 32 MB of memory, and the"):
+        process.check_group(32_000_000, "this command")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pocketune.device.machine import available_cores
 from pocketune.device.memory.addresses import check_addresses, runtime_addresses
-from pocketune.device.memory.process import reclaim
+from pocketune.device.memory.process import RUNTIME_BYTES, check_group, reclaim
 from pocketune.errors import OutOfMemory, PocketuneError
 from pocketune.files import refuse_undecodable, shown
 from pocketune.heap import freed_at_once
@@ -22,6 +22,7 @@ from pocketune.kit.names import BLOCKED_STEP, FEATURES, STEP
 
 _THREADS = min(available_cores(), 8)
 check_addresses(runtime_addresses(_THREADS), "ONNX Runtime")
+check_group(RUNTIME_BYTES, "ONNX Runtime with Python and numpy")
 reclaim()  # otherwise this import sets the peak of a small process
 try:
     import onnxruntime as ort

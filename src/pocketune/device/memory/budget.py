@@ -10,7 +10,7 @@ from pocketune.data import checked
 from pocketune.data.images.cost import HEAVY_BYTES
 from pocketune.device.memory.addresses import check_addresses, kit_addresses
 from pocketune.device.memory.estimate import MemoryEstimate, estimate_memory, estimate_prediction
-from pocketune.device.memory.process import process_memory, reclaim
+from pocketune.device.memory.process import granted_bytes, process_memory, reclaim
 from pocketune.device.memory.sizes import format_size, parse_size
 from pocketune.device.train.optimizer import state_slots
 from pocketune.errors import PocketuneError
@@ -60,7 +60,8 @@ def check_budget(
         The memory that the run will take until it describes its classes.
 
     Raises:
-        BudgetExceeded: The runtime alone, or the estimate, exceeds the budget.
+        BudgetExceeded: The runtime alone, or the estimate, exceeds the budget; or the system would
+            end the process.
     """
     budget = settings.budget_bytes
     computes = settings.head_start != "random"
@@ -78,16 +79,14 @@ def check_budget(
         if not fits and decoding is not None and decoding.most > HEAVY_BYTES:
             _refuse_photo(decoding, replace(run, decoding=None).estimate(slots), estimate, budget)
         _check_before(before, budget)
-    if budget is None or fits:
-        # Where all photos do not fit, the classifier is of fewer.
-        return replace(estimate, head=head).within(budget)
-    remedies = list(run.remedies(slots)) or list(run.bundled_kits(slots))
-    smaller = "use a kit of smaller images or batches, or of another method"
-    advice = f"it would fit with {' or with '.join(remedies)}" if remedies else smaller
-    raise BudgetExceeded(
-        f"the budget of {format_size(budget)} is {format_size(estimate.total - budget)} short: "
-        f"training needs about {format_size(estimate.total)} ({estimate}); {advice}"
-    )
+        if not fits:
+            needed = f"training needs about {format_size(estimate.total)} ({estimate})"
+            raise BudgetExceeded(f"{_short(estimate, budget)}: {needed}; {run.advice(slots)}")
+    if (granted := granted_bytes()) is not None and estimate.total > granted:
+        run = replace(run, budget=granted)
+        raise BudgetExceeded(f"{_ended(estimate, granted, 'training')}; {run.advice(slots)}")
+    # Where all photos do not fit, the classifier is of fewer.
+    return replace(estimate, head=head).within(budget)
 
 
 def limited(budget: int | str | None) -> tuple[int | None, ProcessMemory]:
@@ -116,17 +115,20 @@ def check_prediction(
         use: What is done with each photo beside predicting it.
 
     Raises:
-        BudgetExceeded: The runtime alone, or the estimate, exceeds the budget.
+        BudgetExceeded: The runtime alone, or the estimate, exceeds the budget; or the system would
+            end the process.
     """
-    if budget is None:
+    granted = granted_bytes()
+    if (limit := _smaller(budget, granted)) is None:
         return
-    _check_before(before, budget)
+    if budget is not None:
+        _check_before(before, budget)
     manifest, classes = model.kit.manifest, len(model.classes)
     estimate, without = (
         estimate_prediction(manifest, process=before.current, classes=classes, decoding=each)
         for each in (decoding, None)
     )
-    if estimate.total <= budget:
+    if estimate.total <= limit:
         return
     if decoding is not None and decoding.most > HEAVY_BYTES:
         if images is not None:  # large photos of the first batch are gone when graphs are opened
@@ -138,13 +140,17 @@ def check_prediction(
             ordered = estimate_prediction(
                 manifest, process=before.current, classes=classes, decoding=rest, first=first
             )
-            if ordered.total <= budget:
+            if ordered.total <= limit:
                 return
-        _refuse_photo(decoding, without, estimate, budget)
-    raise BudgetExceeded(
-        f"the budget of {format_size(budget)} is {format_size(estimate.total - budget)} short: "
-        f"predicting needs about {format_size(estimate.total)} ({estimate}); use a smaller kit"
-    )
+        if budget is not None:
+            _refuse_photo(decoding, without, estimate, budget)
+        if granted is not None and estimate.total > granted >= without.total:
+            ended = _ended(estimate, granted, "predicting")
+            raise BudgetExceeded(f"{ended}; {heaviest_photo(decoding)}")
+    if budget is not None and estimate.total > budget:
+        needed = f"predicting needs about {format_size(estimate.total)} ({estimate})"
+        raise BudgetExceeded(f"{_short(estimate, budget)}: {needed}; use a smaller kit")
+    raise BudgetExceeded(f"{_ended(estimate, limit, 'predicting')}; use a smaller kit")
 
 
 def check_peak(budget: int | None) -> None:
@@ -159,6 +165,25 @@ def check_peak(budget: int | None) -> None:
             f"memory reached {format_size(peak)}, over the budget of {format_size(budget)}: give a "
             "larger budget, or save large photos smaller"
         )
+
+
+def _smaller(budget: int | None, granted: int | None) -> int | None:
+    limits = [limit for limit in (budget, granted) if limit is not None]
+    return min(limits, default=None)
+
+
+def _short(estimate: MemoryEstimate, budget: int) -> str:
+    short = format_size(estimate.total - budget)
+    return f"the budget of {format_size(budget)} is {short} short"
+
+
+def _ended(estimate: MemoryEstimate, granted: int, what: str) -> str:
+    """Says that the system would end a process without a word."""
+    return (
+        f"the limit of this process's control group is {format_size(estimate.total - granted)} "
+        f"short, and the system ends what exceeds it: {what} needs about "
+        f"{format_size(estimate.total)} ({estimate}); raise the limit"
+    )
 
 
 def _check_before(before: ProcessMemory, budget: int) -> None:
@@ -186,10 +211,7 @@ def _refuse_photo(
     """Refuse a run that would fit if it were not for its photos."""
     if without.total > budget:
         return
-    raise BudgetExceeded(
-        f"the budget of {format_size(budget)} is {format_size(estimate.total - budget)} short: "
-        f"{heaviest_photo(decoding)}"
-    )
+    raise BudgetExceeded(f"{_short(estimate, budget)}: {heaviest_photo(decoding)}")
 
 
 def heaviest_photo(decoding: Decoding) -> str:
@@ -239,6 +261,13 @@ class _Run:
 
     def fits(self, slots: float, *, batch: int | None = None, kit: Kit | None = None) -> bool:
         return self.estimate(slots, batch=batch, kit=kit).total <= self.budget
+
+    def advice(self, slots: float) -> str:
+        """What to do where the run does not fit."""
+        remedies = list(self.remedies(slots)) or list(self.bundled_kits(slots))
+        if remedies:
+            return f"it would fit with {' or with '.join(remedies)}"
+        return "use a kit of smaller images or batches, or of another method"
 
     def remedies(self, slots: float) -> Iterator[str]:
         """Changes with which the run would fit, the one that changes training least first."""

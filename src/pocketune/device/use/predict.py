@@ -155,6 +155,8 @@ def predict(
         images, skipped, decoding = checked(images, manifest.size, most, use)
         batches = images if window == "whole" else None
         check_prediction(model, limit, before, decoding, batches, use)
+    else:
+        check_prediction(model, limit, before)
     pictures = None if out is None else _pictures(out, images, models)
     if window == "slide":
         found = _slid(models, images, Windows(manifest, overlap), top)
