@@ -1,15 +1,19 @@
-"""Runs where the system grants little address space: to their end, or to a sentence."""
+"""Runs where the system grants little memory or address space: to their end, or to a sentence."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from .conftest import environment
+from .memory_group import memory_group
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits differ by system")
 
@@ -67,3 +71,47 @@ def test_less_address_space_than_the_libraries_take_is_one_sentence(
 def test_a_version_needs_no_libraries(tmp_path: Path) -> None:
     done = limited(tmp_path, "pocketune", "--version", limit=60_000_000)
     assert done.returncode == 0, done.stderr
+
+
+JOINED = """
+import os, runpy, sys
+from pathlib import Path
+Path(sys.argv[1]).write_text(str(os.getpid()))
+sys.argv = sys.argv[2:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+
+SMALL_MACHINE = 80_000_000
+"""Bytes of memory; `blocks` takes 72 MB with photos of this size, and importing PyTorch 200."""
+
+
+@pytest.fixture
+def small_machine(tmp_path: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Runs a module where the kernel kills what takes more memory."""
+    with memory_group(SMALL_MACHINE) as group:
+
+        def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [sys.executable, "-c", JOINED, str(group), *map(str, arguments)],
+                cwd=tmp_path,
+                env=environment(),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+
+        yield run
+
+
+@pytest.mark.parametrize("kit", ["last", "blocks"])
+def test_bundled_kits_train_in_a_small_machine(
+    kit: str, photos: Path, tmp_path: Path, small_machine: Any
+) -> None:
+    done = small_machine("pocketune", "train", photos, "--kit", kit, "--out", "run", "--steps", 4)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "best.safetensors").is_file()
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+def test_pytorch_cannot_be_imported_in_a_small_machine(small_machine: Any) -> None:
+    assert small_machine("torch").returncode == -signal.SIGKILL
