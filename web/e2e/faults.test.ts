@@ -261,6 +261,8 @@ describe.skipIf(missing)("a page without threads", () => {
     const page = await openPage(context, studio.url);
     expect(await page.evaluate(() => crossOriginIsolated)).toBe(false);
     await collect(page, photos(3));
+    await goTo(page, "Train");
+    await page.getByText(/^One thread computes, as the browser has not isolated this/).waitFor();
     await train(page, "last", 1);
     await trained(page);
     expect(page.errors).toEqual([]);

@@ -634,6 +634,21 @@ describe.skipIf(missing)("an export", () => {
     await page.context().close();
   });
 
+  it("takes photos and trains on plain http, and says what it lacks there", async () => {
+    const { port } = host.address() as AddressInfo;
+    const plain = await given.openBrowser(false, "--host-resolver-rules=MAP plain.test 127.0.0.1");
+    const page = await openPage(plain, `http://plain.test:${port}/below/`);
+    expect(await page.evaluate(() => isSecureContext)).toBe(false);
+    const said = await page.getByRole("alert").innerText();
+    expect(said).toMatch(/^Without https, .*; open it by https, or run pocketune studio/);
+    await collect(page, photos(3));
+    await train(page, "last", 1);
+    await page.getByText(/^One thread computes, as this page came without https/).waitFor();
+    await given.trained(page);
+    expect(page.errors).toEqual([]);
+    await plain.close();
+  });
+
   it("gets threads on a host that sets no headers, and works without it", async () => {
     const { port } = host.address() as AddressInfo;
     const page = await openPage(browser, `http://127.0.0.1:${port}/below/`);

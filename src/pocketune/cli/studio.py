@@ -62,7 +62,8 @@ def studio(options: StudioOptions) -> None:
         return
     written = export_site(site, options.export)
     files = counted(len(site.files), "file")
-    print(f"wrote {options.export} ({files}, {format_size(written)}): put it on any static host")
+    size = format_size(written)
+    print(f"wrote {options.export} ({files}, {size}): put it on any static host with https")
 
 
 def _checked(kits: list[str]) -> Iterator[tuple[str, Kit]]:

@@ -1,4 +1,5 @@
 /** Bytes: joining, hashing, and words for them in messages. */
+import { digest } from "./sha256";
 
 export function joined(parts: Uint8Array[]): Uint8Array<ArrayBuffer> {
   const all = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
@@ -13,8 +14,12 @@ export function joined(parts: Uint8Array[]): Uint8Array<ArrayBuffer> {
 /** SHA-256 in hexadecimal. */
 export async function sha256(...parts: Uint8Array[]): Promise<string> {
   const bytes = parts.length === 1 ? parts[0]! : joined(parts);
-  const digest = await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>);
-  return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  // A page of plain http has no `subtle`, whatever its type says.
+  const subtle = crypto.subtle as SubtleCrypto | undefined;
+  const found = subtle
+    ? new Uint8Array(await subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>))
+    : digest(bytes);
+  return Array.from(found, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 export const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);

@@ -6,7 +6,7 @@ import { CollectView } from "./collect/view";
 import type { Given } from "./collect/sources";
 import { announce, h } from "./dom";
 import { Catalog } from "./kits";
-import { clear, failForGood, messages } from "./messages";
+import { clear, failForGood, messages, note } from "./messages";
 import { Project } from "./project";
 import { keepForOffline } from "./offline";
 import { scoped } from "./scope";
@@ -45,6 +45,7 @@ async function main(): Promise<void> {
   if (!globalThis.OffscreenCanvas || !globalThis.DecompressionStream || !globalThis.Worker) {
     throw new UserError(texts.noWorker);
   }
+  if (!globalThis.isSecureContext) note(texts.insecure);
   await onlyTab();
   await keepForOffline();
   await open(place, links);

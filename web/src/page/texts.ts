@@ -50,6 +50,9 @@ export const texts = {
   noWorker:
     "This browser is too old for the studio; use a current Firefox, Chrome, Edge or Safari.",
 
+  insecure:
+    "Without https, the browser gives this page no camera, one thread and no use offline, and does not tell it that another tab has it open; open it by https, or run pocketune studio on this computer.",
+
   // Collect
   collectTitle: "Collect photos",
   collectHelp: {
@@ -133,10 +136,16 @@ export const texts = {
     `${counted(count, "photo")} added` +
     (skipped ? `, ${counted(skipped, "file")} left out` : "") +
     ".",
-  noPhoto: "no photo that this browser can open",
+  noPhoto:
+    "no photo that this browser can open: it reads JPEG, PNG, WebP, GIF, BMP and mostly AVIF",
+  notTaken: (why: string) => `it could not be read (${why}); try it again`,
   ours: "written by Pocketune and no photos; open a run or kit as a .zip of its own",
   copy: "a copy of a photo that is there",
-  tooLarge: "larger than 64 MB",
+  tooLarge: (megabytes: number) => `larger than ${megabytes} MB; make it smaller`,
+  tooManyPixels: (most: number) =>
+    `more than ${number.format(Math.floor(most / 1e6))} million pixels; make it smaller`,
+  tooManyFiles: (most: number) =>
+    `These are more than ${number.format(most)} files; import them folder by folder.`,
   and: (count: number) => `and ${number.format(count)} more`,
   gridLabel: (name: string) => `Photos of ${name}`,
   gridHelp: "Arrow keys move, Space selects, Delete deletes.",
@@ -165,6 +174,8 @@ export const texts = {
       `${table} lists ${cell}, which may be ${one} or ${other}; write the names of the files there, with their folders.`,
     differ: (one: string, other: string) =>
       `${one} and ${other} have different columns of labels; give both the same.`,
+    tooLarge: (table: string, megabytes: number) =>
+      `${table} is larger than the ${megabytes} MB that a table may have; divide it.`,
     noText: (table: string) => `${table} is not a table in UTF-8; save it as one.`,
     noObject: (table: string, line: number) =>
       `${table} does not have a JSON object in line ${line}; save it again.`,
@@ -255,6 +266,14 @@ export const texts = {
     bias: "biases and the classifier",
     norm: "norms and the classifier",
   } as Record<string, string>,
+  oneThread: {
+    insecure:
+      "One thread computes, as this page came without https; open it by https, or run pocketune studio on this computer.",
+    notIsolated:
+      "One thread computes, as the browser has not isolated this page; reload it once, or open it in an ordinary window rather than a private one.",
+    oneCore:
+      "One thread computes, as the browser offers this page one core; another device may be faster.",
+  },
   further: (name: string) => `Begin with what ${name} has learned`,
   settings: "Settings",
   settingsHelp: "All of them may stay as they are.",

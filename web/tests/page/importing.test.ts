@@ -57,6 +57,19 @@ describe("files of one path, as of two archives", () => {
   });
 });
 
+it("a file that cannot be read is not taken for one that is no photo", async () => {
+  const gone = { path: "2.png", open: () => Promise.reject(new Error("the file has gone")) };
+  const { added, skipped } = await importInto(
+    project,
+    [1],
+    [...given(["1.png", "a"]), gone],
+    watch,
+  );
+  expect(added).toBe(1);
+  const reason = "it could not be read (the file has gone); try it again";
+  expect(skipped).toEqual([{ name: "2.png", reason }]);
+});
+
 describe("classes", () => {
   it("are made of folders that have photos", async () => {
     const files = given(["docs/a.md", "no photo"], ["cats/1.png", "a"], ["dogs/1.png", "b"]);

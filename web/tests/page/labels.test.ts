@@ -23,6 +23,12 @@ const CASES = JSON.parse(
 const labelsOf = (files: Case["files"]) =>
   findLabels(Object.keys(files), (path) => readTable(path, new Blob([files[path]!])));
 
+it("a table that is too large is refused before it is read", async () => {
+  const table = { size: 129 << 20 } as Blob;
+  const said = "labels.csv is larger than the 128 MB that a table may have; divide it.";
+  await expect(readTable("labels.csv", table)).rejects.toThrow(said);
+});
+
 describe("labels are read as on the command line:", () => {
   it.each(CASES)("$name", async ({ files, attributes, labels, parts, refused }) => {
     if (refused !== undefined) {

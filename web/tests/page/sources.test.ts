@@ -24,6 +24,12 @@ async function found(sources: ReturnType<typeof loose>) {
 const KIT = ["manifest.json", "step.onnx", "predict.onnx"];
 const below = (folder: string, paths: string[]) => paths.map((path) => `${folder}/${path}`);
 
+it("a folder of too many files is refused", async () => {
+  const [file] = loose("1.png");
+  const files = Array.from({ length: 200_001 }, () => file!);
+  await expect(sorted(files)).rejects.toThrow("These are more than 200,000 files");
+});
+
 describe("an archive", () => {
   it.each([
     ["a kit", KIT, [1, 0, 0]],

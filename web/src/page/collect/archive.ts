@@ -9,7 +9,8 @@ export interface Member {
   open(): Promise<Blob>;
 }
 
-const MOST_MEMBERS = 200_000;
+/** Also of a folder. */
+export const MOST_MEMBERS = 200_000;
 const MOST_BYTES = 128 << 20;
 const LONGEST_COMMENT = 0xffff;
 const END = 0x06054b50;

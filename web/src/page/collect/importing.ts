@@ -141,10 +141,14 @@ async function prepareItem({ source, ...facts }: Item, outcome: Outcome) {
     const prepared = await preparePhoto(await source.open());
     return { name: source.path, recording: 0, ...facts, ...prepared };
   } catch (error) {
-    const reason = error instanceof UserError ? error.message : texts.noPhoto;
+    const reason = error instanceof UserError ? error.message : texts.notTaken(whyOf(error));
     outcome.skipped.push({ name: source.path, reason });
     return null;
   }
+}
+
+function whyOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }
 
 /** Results in order, with a few of them under way at once. */

@@ -3,10 +3,13 @@ import { UserError } from "../../contract";
 import { OPTIONS } from "../../engine/pixels";
 import { sha256 } from "../../formats/bytes";
 import { texts } from "../texts";
+import { type Dimensions, dimensionsOf } from "./dimensions";
 
 const MOST_BYTES = 64 << 20;
-/** Photos of more bytes are decoded one by one: one of 50 megapixels takes 200 MB until it is kept. */
-const LARGE = 4 << 20;
+/** As in Python, where Pillow has this limit. */
+const MOST_PIXELS = 178_956_970;
+/** Photos of more bytes or pixels are decoded one by one: 50 million pixels take 200 MB until then. */
+const LARGE = { bytes: 4 << 20, pixels: 16_000_000 };
 /** Photos whose shorter side is longer are kept smaller; twice the size of any kit is enough. */
 const LARGEST = 768;
 const KEPT = 512;
@@ -21,18 +24,34 @@ export interface Prepared {
 /** The last of the large photos. */
 let large: Promise<unknown> = Promise.resolve();
 
-/** @throws UserError if the file is no photo that the browser can open. */
+/** @throws UserError if the file is too large, or no photo that the browser can open. */
 export async function preparePhoto(file: Blob): Promise<Prepared> {
-  if (file.size > MOST_BYTES) throw new UserError(texts.tooLarge);
-  if (file.size <= LARGE) return prepare(file);
+  const pixels = await checkPhoto(file);
+  if (file.size <= LARGE.bytes && pixels <= LARGE.pixels) return prepare(file);
   const done = large.then(() => prepare(file));
   large = done.catch(() => undefined);
   return done;
 }
 
+/**
+ * The pixels of a photo, as its first bytes tell; 0 where they do not.
+ *
+ * @throws UserError if it is too large to be decoded.
+ */
+export async function checkPhoto(file: Blob): Promise<number> {
+  if (file.size > MOST_BYTES) throw new UserError(texts.tooLarge(MOST_BYTES >> 20));
+  return checkPixels((await dimensionsOf(file)) ?? { width: 0, height: 0 });
+}
+
+function checkPixels({ width, height }: Dimensions): number {
+  if (width * height > MOST_PIXELS) throw new UserError(texts.tooManyPixels(MOST_PIXELS));
+  return width * height;
+}
+
 async function prepare(file: Blob): Promise<Prepared> {
   const bitmap = await decode(file);
   try {
+    checkPixels(bitmap);
     const shorter = Math.min(bitmap.width, bitmap.height);
     const blob = shorter > LARGEST ? await scaled(bitmap, KEPT / shorter) : asBlob(file);
     const digest = await sha256(new Uint8Array(await file.arrayBuffer()));

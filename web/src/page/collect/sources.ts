@@ -1,5 +1,7 @@
 /** Files as the browser hands them over: chosen, dropped with their folders, or pasted. */
-import { openArchive } from "./archive";
+import { UserError } from "../../contract";
+import { texts } from "../texts";
+import { MOST_MEMBERS, openArchive } from "./archive";
 import { foldersOf, isOwn } from "./labels/layout";
 
 /** A file that can be opened when it is needed. */
@@ -35,11 +37,20 @@ export function ofFiles(files: Iterable<File>): Source[] {
   }));
 }
 
-/** Files and folders of a drop. It begins at once, because the browser forgets them soon. */
+/**
+ * Files and folders of a drop. It begins at once, because the browser forgets them soon.
+ *
+ * @throws UserError if there are too many.
+ */
 export async function ofDrop(data: DataTransfer): Promise<Source[]> {
   const entries = [...data.items].flatMap((item) => item.webkitGetAsEntry?.() ?? []);
   if (!entries.length) return ofFiles(data.files);
-  return (await Promise.all(entries.map(filesBelow))).flat();
+  const total = { files: 0 };
+  return (await Promise.all(entries.map((entry) => filesBelow(entry, total)))).flat();
+}
+
+function checkCount(count: number): void {
+  if (count > MOST_MEMBERS) throw new UserError(texts.tooManyFiles(MOST_MEMBERS));
 }
 
 /** Pictures of the clipboard. */
@@ -47,8 +58,13 @@ export function ofPaste(data: DataTransfer): Source[] {
   return ofFiles([...data.files].filter((file) => file.type.startsWith("image/")));
 }
 
-/** Look into archives, and tell photos from kits, runs and deltas. */
+/**
+ * Look into archives, and tell photos from kits, runs and deltas.
+ *
+ * @throws UserError if there are too many files, or an archive cannot be read.
+ */
 export async function sorted(sources: Source[]): Promise<Given> {
+  checkCount(sources.length);
   const given: Given = { photos: [], ours: [], kits: [], runs: [], tensors: [] };
   const { own, ours } = divided(sources);
   given.ours.push(...ours);
@@ -93,11 +109,13 @@ async function asFile(source: Source): Promise<File> {
   return blob instanceof File ? blob : new File([blob], source.path.split("/").at(-1)!);
 }
 
-async function filesBelow(entry: FileSystemEntry): Promise<Source[]> {
+/** Args: what was dropped; how many files of the drop have been found, which it counts on. */
+async function filesBelow(entry: FileSystemEntry, total: { files: number }): Promise<Source[]> {
   if (entry.isDirectory) {
     const below = await childrenOf(entry as FileSystemDirectoryEntry);
-    return (await Promise.all(below.map(filesBelow))).flat();
+    return (await Promise.all(below.map((each) => filesBelow(each, total)))).flat();
   }
+  checkCount(++total.files);
   const file = entry as FileSystemFileEntry;
   return [
     {

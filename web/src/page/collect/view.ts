@@ -87,6 +87,7 @@ export class CollectView {
   /** Files dropped anywhere else on the page. */
   drop(data: DataTransfer): void {
     const dropped = ofDrop(data);
+    dropped.catch(() => undefined); // reported in its turn
     this.inTurn(async (control) => this.takeLabeled(await sorted(await dropped), control));
   }
 

@@ -15,6 +15,7 @@ import type { Catalog } from "../kits";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { divide } from "./division";
+import { threads } from "./threads";
 
 export type Choices = Omit<Settings, "threads">;
 
@@ -160,9 +161,4 @@ function ordered(classes: ClassRecord[], names: string[]): ClassRecord[] {
 function modelOf(result: RunResult, photos: PhotoEntry[]): ModelRecord {
   const { kitHash, task } = result;
   return { name: texts.thisRun, kitHash, task, ...trainedOf(result), run: { result, photos } };
-}
-
-/** Two threads where the page is isolated and the device has two cores. */
-export function threads(): number {
-  return globalThis.crossOriginIsolated ? Math.min(2, navigator.hardwareConcurrency || 1) : 1;
 }

@@ -11,6 +11,7 @@ import { changesSince } from "./changes";
 import { KitChoice } from "./choice";
 import { Curves } from "./curves";
 import { type Choices, Run } from "./run";
+import { whyOneThread } from "./threads";
 
 const OPTIMIZERS: OptimizerName[] = ["adam", "adamw", "sgd"];
 
@@ -74,6 +75,7 @@ export class TrainView {
       this.furtherRow,
       this.form.element,
       this.controls,
+      h("small", { class: "threads" }, whyOneThread()),
     );
     project.onChange(() => {
       this.kits.update();

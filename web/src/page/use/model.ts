@@ -3,7 +3,7 @@ import type { PhotoPrediction } from "../../contract";
 import { Predictor } from "../../engine/trainer";
 import type { ModelRecord } from "../../storage/schema";
 import type { Catalog } from "../kits";
-import { threads } from "../train/run";
+import { threads } from "../train/threads";
 
 /** Without a description of the classes, a photo whose likeliest class is below this is none. */
 export const UNSURE = 0.5;

@@ -2,10 +2,10 @@
 import type { ModelRecord } from "../../storage/schema";
 import { announce, button, filePicker, fill, h, setText } from "../dom";
 import { Camera } from "../collect/camera";
-import { decode } from "../collect/prepare";
+import { checkPhoto, decode } from "../collect/prepare";
 import { type Given, ofDrop, ofFiles, ofPaste, sorted, type Source } from "../collect/sources";
 import type { Catalog } from "../kits";
-import { attempt, attempting, fail, note } from "../messages";
+import { attempt, attempting, fail, note, sentence } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { Bars, heading } from "./bars";
@@ -139,8 +139,10 @@ export class UseView {
     const { model } = this;
     if (!model) return;
     const blob = await source.open();
-    const bars = new Bars(model.record);
     const name = source.path.split("/").at(-1)!;
+    const refused = await checkPhoto(blob).then(() => "", sentence);
+    if (refused) return note(`${name}: ${refused}`);
+    const bars = new Bars(model.record);
     const file = h("p", { class: "file" }, name);
     const item = h("li", { class: "card" }, await picture(blob), file, bars.element);
     this.results.prepend(item);

@@ -17,6 +17,8 @@ export interface Table {
 
 /** Names of the table of the labels, where there are others beside it, without the suffix. */
 const LABELS = ["labels", "train_labels", "trainlabels", "list_attr_celeba"];
+/** As in Python. */
+const MOST_BYTES = 128 << 20;
 /** Rows that show whether files lie where a table says. */
 const FEW = 8;
 /** Most rows, from all over a table, that show where its files lie if not. */
@@ -129,6 +131,7 @@ function spread(cells: string[]): string[] {
 
 /** The text of a table as rows. */
 export async function readTable(path: string, file: Blob): Promise<Table> {
+  if (file.size > MOST_BYTES) throw new UserError(texts.table.tooLarge(path, MOST_BYTES >> 20));
   let text: string;
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
