@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,7 +19,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pocketune.device.train.progress import PhotosReport, Silent
+from pocketune.command import run_command
+from pocketune.device.train import train
+from pocketune.device.train.interrupt import Interrupted
+from pocketune.device.train.progress import EpochReport, PhotosReport, Silent
+from pocketune.device.train.record import RunRecord
 from pocketune.errors import PocketuneError
 from pocketune.extractor import Record, adapt_extractor, adaptation, adapting, choosing, predictor
 from pocketune.extractor import clock as clock_module
@@ -55,6 +62,32 @@ class Kill(Silent):
             raise KeyboardInterrupt
 
 
+KILLED = """
+import os, signal, sys
+from contextlib import contextmanager
+from pathlib import Path
+from tests.extractor.test_adapting import Kill, no_kit, quickened, run
+
+class Killed(Kill):
+    def photos(self, report):
+        try:
+            super().photos(report)
+        except KeyboardInterrupt:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+with quickened(), no_kit():
+    run(Path(sys.argv[1]), Path(sys.argv[2]), Killed("measuring", 9), budget=int(sys.argv[3]))
+"""
+"""A search that kills its process."""
+
+
+class KilledTraining(Silent):
+    """Ends the process, in effect, after the first epoch."""
+
+    def epoch(self, report: EpochReport) -> None:
+        raise KeyboardInterrupt
+
+
 def forecast(self: Forecaster, config: SubnetConfig, *, cached: bool = True) -> Forecast:
     """Grows with the sub-network, at once."""
     genome = genome_of(self.space)
@@ -78,8 +111,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
+@contextmanager
+def quickened() -> Iterator[None]:
     """Forecasts from multiplications, and short searches."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Forecaster, "__call__", forecast)
@@ -88,6 +121,12 @@ def quick() -> Iterator[None]:
         patch.setattr(search_module, "FORECASTS", 12)
         patch.setattr(choosing, "LEVELS", 2)
         patch.setattr(predictor, "EPOCHS", 2)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with quickened():
         yield
 
 
@@ -105,7 +144,7 @@ def run(inputs: Path, out: Path, progress: Kill | None = None, **options: Any) -
 @contextmanager
 def no_kit() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search_module, "build_chosen", lambda _net, found, *_, **__: tuple(found))
+        patch.setattr(search_module, "build_chosen", lambda _, found, *__, **___: (found, "none"))
         yield
 
 
@@ -216,9 +255,60 @@ def test_a_run_trains_the_kit_within_the_same_limits(
     (words,) = commands
     assert words[:2] == ("train", inputs / "photos")
     told = dict(zip(words[2::2], words[3::2], strict=True))
-    assert told == {"--kit": tmp_path / "kit", "--out": tmp_path / "run", "--budget": str(BUDGET)}
+    given = {"--kit": tmp_path / "kit", "--out": tmp_path / "run", "--budget": str(BUDGET)}
+    assert told == {**given, "--epochs": "63"}  # of few photos, on which train makes no steps
     with pytest.raises(PocketuneError, match="is built, but training it has failed"):
         search(**options)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+def test_a_search_whose_process_is_killed_ends_as_if_it_had_not_been(
+    whole: Record, inputs: Path, search: Search, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", KILLED, str(inputs), str(tmp_path / "kit"), str(BUDGET)]
+    killed = subprocess.run(command, cwd=Path(__file__).parents[2], check=False, timeout=200)
+    assert killed.returncode == -signal.SIGKILL
+    assert 0 < len(Record.read(tmp_path / "kit.search" / RECORD).pairs) < 20
+    assert measured(search("kit", budget=BUDGET)) == measured(whole)
+
+
+def test_repeating_resumes_the_kit_and_its_run(
+    whole: Record, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copytree(inputs / "whole.search", tmp_path / "kit.search")
+    commands: list[tuple[object, ...]] = []
+
+    def repeated(**options: Any) -> Record:
+        given = {"run": tmp_path / "run", "macs": 0.25, **options}
+        return run(inputs, tmp_path / "kit", **given)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    def killed_while_training(_: str, photos: Path, *__: object) -> tuple[int, str]:
+        train(tmp_path / "kit", photos, tmp_path / "run", epochs=2, progress=KilledTraining())
+        raise AssertionError
+
+    def command(*arguments: object) -> tuple[int, str]:
+        commands.append(arguments)
+        return run_command(*arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(search_module, "build_chosen", killed)
+        repeated()
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(adapting, "run_command", killed_while_training)
+        repeated()
+    kit = Kit.open(tmp_path / "kit").identity
+    monkeypatch.setattr(search_module, "build_chosen", killed)  # is not built again
+    monkeypatch.setattr(adapting, "run_command", command)
+    first, second = repeated(), repeated()
+    assert commands == [("train", "--resume", tmp_path / "run")]
+    assert RunRecord.read(tmp_path / "run").steps == 6
+    assert Kit.open(tmp_path / "run").identity == kit == first.kit
+    assert measured(first) == measured(second)
+    with pytest.raises(PocketuneError, match="run already contains a finished run"):
+        repeated(macs=0.24)  # another search's kit is not that of the run
 
 
 class Hand:
@@ -251,7 +341,7 @@ def test_forecasts_end_in_time_for_the_kit(inputs: Path, tmp_path: Path, hand: H
     def build(_: object, found: tuple[Finalist, ...], *__: object, **___: object) -> object:
         largest = max(each.macs for each in record().forecasts)
         hand.seconds += 5 * (1 + KIT * found[0].forecast.macs / largest)
-        return found
+        return found, "none"
 
     def record() -> Record:
         return Record.read(tmp_path / "kit.search" / RECORD)

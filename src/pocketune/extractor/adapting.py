@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketune.command import run_command
+from pocketune.device.train.defaults import default_epochs
 from pocketune.device.train.display import console
 from pocketune.device.train.folder import check_new_run_folder
+from pocketune.device.train.photos import makes_no_steps
 from pocketune.device.train.progress import Progress
 from pocketune.device.train.settings import TrainSettings, command_options
 from pocketune.errors import PocketuneError
@@ -18,6 +21,8 @@ from pocketune.extractor.clock import Clock
 from pocketune.extractor.record import Record
 from pocketune.extractor.search import Search
 from pocketune.extractor.settings import ExtractorSettings
+from pocketune.kit.kit import Kit
+from pocketune.kit.names import LAST, RESULT
 from pocketune.kit.writer import refuse_to_overwrite
 from pocketune.methods import Method, TinyTL
 from pocketune.options import takes_options, with_options
@@ -51,7 +56,8 @@ def adapt_extractor(
 
     The kit's initial values are the adapted ones, with its classifier for the classes of the
     photos. All that was measured is kept in a folder, and a search that was stopped goes on there;
-    so does one with other limits, which takes a minute.
+    so does one with other limits, which takes a minute. A kit that was built is not built again,
+    and its run is resumed.
 
     Args:
         photos: Labeled photos, as for `train`. Validation photos are not used.
@@ -61,7 +67,7 @@ def adapt_extractor(
         method: What the kit trains; by default TinyTL's biases and lite residual modules.
         work: Folder of what is measured; by default that of the kit with `.search` behind.
         run: Train the kit on all photos, into this run folder, in a process that is held to the
-            budget.
+            budget. Few photos are trained on, too, where `train` would make no steps by default.
         progress: The progress display; standard output by default.
         options: Fields of `ExtractorSettings`, which take precedence over `settings`.
 
@@ -69,8 +75,8 @@ def adapt_extractor(
         Everything that was measured, with the chosen sub-network.
 
     Raises:
-        PocketuneError: There is something else than a kit at `out`, or a run in the folder for
-            one; the limits are below what the smallest sub-network takes, which is named;
+        PocketuneError: There is something else than a kit at `out`, or a run of
+            another kit in the folder for one; the limits are below what the smallest sub-network takes, which is named;
             the time is too short to build a kit; a class has too few photos; the supernet cannot be
             used, or does not have the size; or the folder has measurements of something else.
 
@@ -84,7 +90,7 @@ def adapt_extractor(
     chosen = with_options(settings or ExtractorSettings(), options)
     limit = math.inf if chosen.seconds is None else chosen.seconds
     refuse_to_overwrite(Path(out))
-    if run is not None:
+    if run is not None and not _is_run_of(Path(run), Path(out)):
         check_new_run_folder(Path(run))
     clock = Clock(limit, 1.0 if run is None else 1 - RUN_SHARE, time.monotonic())
     folder = Path(work) if work is not None else _beside(Path(out))
@@ -92,12 +98,15 @@ def adapt_extractor(
         search = Search(
             Path(photos), chosen, Path(supernet), method or TinyTL(), folder, shown, clock
         )
-        search.adapt()
-        search.measure()
-        search.choose()
-        search.build(Path(out))
+        if not search.has_built(Path(out)):
+            if run is not None:  # that of an earlier kit is not this one's
+                check_new_run_folder(Path(run))
+            search.adapt()
+            search.measure()
+            search.choose()
+            search.build(Path(out))
     if run is not None:
-        _train(Path(photos), Path(out), Path(run), chosen, limit - clock.spent)
+        _train(Path(photos), Path(out), Path(run), search, limit - clock.spent)
     return search.journal.record
 
 
@@ -106,12 +115,43 @@ def _beside(out: Path) -> Path:
     return out.with_name(f"{out.stem if out.suffix == '.zip' else out.name}.search")
 
 
-def _train(photos: Path, kit: Path, run: Path, settings: ExtractorSettings, seconds: float) -> None:
-    """Train the kit on all photos, in a process without PyTorch, in so many seconds."""
-    options: list[object] = ["--kit", kit, "--out", run]
-    options += command_options(TrainSettings(budget=settings.budget_bytes, seed=settings.seed))
-    if math.isfinite(seconds):
-        options += ["--time", max(1.0, seconds)]
-    code, _ = run_command("train", photos, *options)
+def _is_run_of(run: Path, kit: Path) -> bool:
+    """Whether the folder has a run of this kit, finished or not."""
+    if not any((run / name).is_file() for name in (LAST, RESULT)):
+        return False
+    with suppress(PocketuneError):
+        return Kit.open(run, verify=False).identity == Kit.open(kit, verify=False).identity
+    return False
+
+
+def _train(photos: Path, kit: Path, run: Path, search: Search, seconds: float) -> None:
+    """Train the kit on all photos, in a process without PyTorch, in so many seconds.
+
+    A run that was stopped is resumed, and one that is finished stays as it is.
+    """
+    if (run / RESULT).exists():
+        return
+    options: list[object] = [photos, "--kit", kit, "--out", run]
+    if (run / LAST).exists():
+        options = ["--resume", run]
+    else:
+        options += command_options(_run_settings(search))
+        if math.isfinite(seconds):
+            options += ["--time", max(1.0, seconds)]
+    code, _ = run_command("train", *options)
     if code:
         raise PocketuneError(f"the kit {kit} is built, but training it has failed")
+
+
+def _run_settings(search: Search) -> TrainSettings:
+    """Settings of a run that makes steps.
+
+    `train` makes none by default on few photos, where the classifier that is computed from all of
+    them is as good. The sub-network was adapted to a part of the photos and together with all
+    others: it is fine-tuned on all of them as many epochs as `train` has for a set of this size.
+    """
+    asked = search.settings
+    settings = TrainSettings(budget=asked.budget_bytes, seed=asked.seed)
+    if not makes_no_steps(search.splits, settings):
+        return settings
+    return replace(settings, epochs=default_epochs(math.ceil(len(search.photos) / asked.batch)))

@@ -34,13 +34,13 @@ def build_chosen(
     folder: Path,
     forecaster: Forecaster,
     progress: Progress,
-) -> tuple[Finalist, ...]:
+) -> tuple[tuple[Finalist, ...], str]:
     """Build the kit of the first finalist whose kit keeps the limits.
 
     A kit may need more than its forecast: which layers stay in float32 is known when it is built.
 
     Returns:
-        The finalists, the one of the kit first, with the memory of that kit.
+        The finalists, the one of the kit first, with the memory of that kit; the kit's identity.
 
     Raises:
         PocketuneError: None of the kits keeps them.
@@ -61,7 +61,7 @@ def build_chosen(
         forecast = replace(finalist.forecast, memory=cost.memory, step_seconds=cost.step_seconds)
         if keeps(forecast, settings):
             rest = [each for place, each in enumerate(finalists) if place != number]
-            return (replace(finalist, forecast=forecast), *rest)
+            return (replace(finalist, forecast=forecast), *rest), kit.identity
     raise PocketuneError(
         f"the kits of all sub-networks that were found need more than {settings.limits_text}; "
         "give a little more"

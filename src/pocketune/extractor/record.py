@@ -138,6 +138,7 @@ class Record:
         ranking: How well accuracies are predicted.
         front: The sub-networks of the highest predicted accuracy within less and less memory.
         finalists: The best of the search, measured, the chosen one first.
+        kit: Identity of the kit that was built within these limits; None if none was.
         seconds: Seconds that each phase took.
         macs: Multiplications of each phase, by the paper's formulas.
         schema: Version of these fields.
@@ -153,6 +154,7 @@ class Record:
     ranking: Ranking | None = None
     front: tuple[Finalist, ...] = ()
     finalists: tuple[Finalist, ...] = ()
+    kit: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     macs: dict[str, float] = field(default_factory=dict)
     schema: Positive = SCHEMA

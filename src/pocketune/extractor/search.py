@@ -6,7 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from pocketune.extractor.settings import ExtractorSettings
 from pocketune.extractor.shapes import Tables
 from pocketune.extractor.spaces import config_of, genes_of, genome_of
 from pocketune.files import reading
+from pocketune.kit.kit import Kit
 from pocketune.methods import Method, method_to_dict
 from pocketune.papers.search_cost import Macs, phase_macs
 from pocketune.planner.limits import Limits
@@ -85,7 +86,8 @@ class Search:
                 f"the supernet in {supernet} has a single sub-network, so there is nothing to "
                 "choose: pretrain one with several depths, kernels, expansions or sizes"
             )
-        self.photos = load_splits(photos, val_fraction=None, seed=settings.seed).train
+        self.splits = load_splits(photos, val_fraction=None, seed=settings.seed)
+        self.photos = self.splits.train
         self.task = self.photos.labeled
         self.fit, self.held = divided(self.photos, settings.seed)
         with torch.random.fork_rng(devices=()):
@@ -102,7 +104,8 @@ class Search:
         self.forecaster = Forecaster(
             self.space, method, settings.batch, self.task, process, decodings
         )
-        self.journal.write(process=process, limits=settings.limits)
+        kit = record.kit if record.limits == settings.limits else None
+        self.journal.write(process=process, limits=settings.limits, kit=kit)
         self._kept = {each.config: each for each in record.forecasts}
         # An interrupted search has asked for some of these: this one learns from those that it
         # asks for itself, so that it ends as if there had been no other.
@@ -200,7 +203,7 @@ class Search:
                 sorted(found, key=lambda each: self._clock.kit_seconds(each.forecast.macs) > left)
             )
         with self._spending("kit"):
-            finalists = build_chosen(
+            finalists, kit = build_chosen(
                 self.supernet,
                 found,
                 out,
@@ -210,7 +213,14 @@ class Search:
                 forecaster=self.forecaster,
                 progress=self._percent("building the kit"),
             )
-        self.journal.write(finalists=finalists)
+        self.journal.write(finalists=finalists, kit=kit)
+
+    def has_built(self, out: Path) -> bool:
+        """Whether the kit of this search, within these limits, is there already."""
+        if self.journal.record.kit is not None:
+            with suppress(PocketuneError):
+                return Kit.open(out).identity == self.journal.record.kit
+        return False
 
     def forecast(self, config: SubnetConfig) -> Forecast:
         """The forecast of a sub-network, from the record if it is there."""
