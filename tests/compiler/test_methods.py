@@ -13,7 +13,7 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.train.optimizer import SGD
 from pocketune.eager.engine import TorchEngine
 from pocketune.filtering import FilteredConv2d, filter_convolution
-from pocketune.layers import StandardizedConv2d
+from pocketune.layers import PrunedConv2d, StandardizedConv2d
 from pocketune.layers.conv import Conv2d
 from pocketune.methods import (
     ActivationPruning,
@@ -75,6 +75,15 @@ def test_beside_blocks_that_stride_by_pooling(method: Method, tmp_path: Path) ->
         adapted.train()(torch.randn(2, 3, size, size)).logsumexp(1).sum().backward()
         assert all(p.grad is not None and p.grad.isfinite().all() for p in trained)
     compile(adapted, tmp_path / "kit", batch=2, size=75)  # the pools leave out a row
+
+
+def test_activation_pruning_by_estimates(tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    network = create_network("resnet18", width=0.125, classes=3)
+    adapted = adapt(network, TopBlocks(blocks=8) + ActivationPruning(0.5, epsilon=1.0))
+    found = [m for m in adapted.modules() if isinstance(m, PrunedConv2d)]
+    assert any(each.projection is not None for each in found)
+    compile(adapted, tmp_path / "kit", batch=2, size=32)
 
 
 def unfiltered(adapted: nn.Module) -> nn.Module:

@@ -293,11 +293,12 @@ def test_repeating_resumes_the_kit_and_its_run(
         commands.append(arguments)
         return run_command(*arguments)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(search_module, "build_chosen", killed)
-        repeated()
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(adapting, "run_command", killed_while_training)
+        with pytest.raises(KeyboardInterrupt):
+            repeated()
+    monkeypatch.setattr(adapting, "run_command", killed_while_training)
+    with pytest.raises(Interrupted):
         repeated()
     kit = Kit.open(tmp_path / "kit").identity
     monkeypatch.setattr(search_module, "build_chosen", killed)  # is not built again

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pocketune.errors import PocketuneError
-from pocketune.layers import PrunedBatchNorm2d, PrunedConv2d
+from pocketune.layers import PrunedBatchNorm2d, PrunedConv2d, PrunedStandardizedConv2d
 from pocketune.layers.pruned_activations import estimate_dimensions, ternary
 from pocketune.layers.survivors import drop_small, survivor_count, threshold
+from pocketune.layers.weight_standardization import standardize
 
 from .kept import kept_tensors
 
@@ -75,6 +76,22 @@ def test_convolution(ratio: float, memory_format: torch.memory_format, same: boo
     found = gradients(y, conv, x)
     torch.testing.assert_close(found, gradients(expected, conv, x))
     assert found[0].is_contiguous(memory_format=memory_format)
+
+
+@pytest.mark.parametrize("forward", [True, False])
+def test_a_convolution_with_standardized_filters(forward: bool) -> None:
+    conv = PrunedStandardizedConv2d(4, 6, 3, ratio=0.6, forward=forward).double()
+    x = images()
+    kept = x * mask(x, 0.6)
+    y = conv(x)
+    expected = functional.conv2d(kept, standardize(conv.weight), conv.bias)
+    whole = functional.conv2d(x, standardize(conv.weight), conv.bias)
+    torch.testing.assert_close(y, expected if forward else whole)
+    of_x, *others = gradients(y, conv, x)
+    _, *wanted = gradients(expected, conv, x)
+    torch.testing.assert_close(others, wanted)
+    (of_whole,) = torch.autograd.grad(whole, x, upstream(whole))
+    torch.testing.assert_close(of_x, of_whole * mask(x, 0.6) if forward else of_whole)
 
 
 def output_mask(y: Tensor, ratio: float, *, rectified: bool) -> Tensor:

@@ -9,8 +9,12 @@ from torch import nn
 
 from pocketune.accounting import account
 from pocketune.compiler import compile
-from pocketune.errors import PocketuneError
-from pocketune.layers import FrozenConv2d, QuantizedConv2d, StandardizedConv2d
+from pocketune.layers import (
+    FrozenConv2d,
+    PrunedStandardizedConv2d,
+    QuantizedConv2d,
+    StandardizedConv2d,
+)
 from pocketune.layers.weight_standardization import standardize
 from pocketune.methods import (
     ActivationPruning,
@@ -23,10 +27,12 @@ from pocketune.methods import (
     final_plan,
     list_methods,
 )
+from pocketune.networks import anatomy
 from pocketune.surgery import use_norms
 
 from ..networks.small import small_mobilenet
 from .examples import example_method
+from .names import layers_of
 
 
 @cache
@@ -40,7 +46,7 @@ def network() -> nn.Module:
     return made
 
 
-@pytest.mark.parametrize("method_name", [n for n in list_methods() if n != "actprune"])
+@pytest.mark.parametrize("method_name", list_methods())
 def test_one_step(method_name: str) -> None:
     method = example_method(method_name, "small")
     plan = final_plan(method, network())
@@ -85,13 +91,25 @@ def test_tinytl_needs_no_option_for_such_a_network() -> None:
     assert torch.equal(*outputs)
 
 
-@pytest.mark.parametrize("method", [FullFineTune(), TinyTL(lite_residual=False)], ids=str)
+@pytest.mark.parametrize(
+    "method",
+    [
+        FullFineTune(),
+        FullFineTune() + ActivationPruning(),
+        TinyTL(lite_residual=False),
+        TinyTL(),  # with its modules, as in the paper
+    ],
+    ids=str,
+)
 def test_kits(method, tmp_path: Path) -> None:
     """`compile` itself compares every tensor with PyTorch for five steps."""
     kit = compile(adapt(network(), method), tmp_path / "kit", batch=1, size=32)
     assert not any("running" in name for name in kit.state())
 
 
-def test_activation_pruning_says_why_it_cannot() -> None:
-    with pytest.raises(PocketuneError, match="this network has standardized kernels; create it"):
-        adapt(network(), FullFineTune() + ActivationPruning())
+def test_activation_pruning_drops_inputs_of_standardized_kernels() -> None:
+    layers = anatomy(network()).layers
+    adapted = adapt(network(), FullFineTune() + ActivationPruning(0.7))
+    assert layers_of(adapted, PrunedStandardizedConv2d) == {layer.conv for layer in layers[1:]}
+    whole = account(adapt(network(), FullFineTune()), batch=2, size=32).kept_bytes
+    assert account(adapted, batch=2, size=32).kept_bytes < 0.7 * whole

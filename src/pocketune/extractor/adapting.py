@@ -75,10 +75,11 @@ def adapt_extractor(
         Everything that was measured, with the chosen sub-network.
 
     Raises:
-        PocketuneError: There is something else than a kit at `out`, or a run of
-            another kit in the folder for one; the limits are below what the smallest sub-network takes, which is named;
-            the time is too short to build a kit; a class has too few photos; the supernet cannot be
-            used, or does not have the size; or the folder has measurements of something else.
+        PocketuneError: There is something else than a kit at `out`, or a run of another kit in the
+            folder for one; the limits are below what the smallest sub-network takes, which is
+            named; the time is too short to build a kit; a class has too few photos; the supernet
+            cannot be used, or does not have the size; or the folder has measurements of something
+            else.
 
     Example:
         >>> found = adapt_extractor(

@@ -15,7 +15,11 @@ from pocketune.layers.integer import IntegerConv2d, computes_integers
 from pocketune.layers.lora import LowRank, product
 from pocketune.layers.low_rank_backward import LowRankConv2d, LowRankLinear
 from pocketune.layers.norm import FrozenBatchNorm1d, FrozenBatchNorm2d
-from pocketune.layers.pruned_activations import PrunedBatchNorm2d, PrunedConv2d
+from pocketune.layers.pruned_activations import (
+    PrunedBatchNorm2d,
+    PrunedConv2d,
+    PrunedStandardizedConv2d,
+)
 from pocketune.layers.quantized import QuantizedConv2d, QuantizedLinear, Uint8, round_to_int8
 from pocketune.layers.side_branch import LiteResidual, ProgramModule
 from pocketune.layers.weight_standardization import (
@@ -45,6 +49,7 @@ __all__ = [
     "ProgramModule",
     "PrunedBatchNorm2d",
     "PrunedConv2d",
+    "PrunedStandardizedConv2d",
     "QuantizedConv2d",
     "QuantizedLinear",
     "SignedHardswish",

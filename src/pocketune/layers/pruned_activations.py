@@ -31,6 +31,7 @@ from pocketune.layers.survivors import (
     threshold,
     zero_dropped,
 )
+from pocketune.layers.weight_standardization import StandardizedConv2d
 
 aten = torch.ops.aten
 
@@ -134,6 +135,10 @@ class PrunedConv2d(Conv2d):
     def extra_repr(self) -> str:
         """As `Conv2d`, then the share that is dropped, for `repr`."""
         return f"{super().extra_repr()}, ratio={self.ratio}"
+
+
+class PrunedStandardizedConv2d(StandardizedConv2d, PrunedConv2d):
+    """`PrunedConv2d` with filters that are standardized in every step."""
 
 
 class PrunedBatchNorm2d(nn.BatchNorm2d):

@@ -7,7 +7,12 @@ from functools import partial
 from torch import nn
 
 from pocketune.errors import PocketuneError, check_truth, real_number
-from pocketune.layers import PrunedBatchNorm2d, PrunedConv2d, StandardizedConv2d
+from pocketune.layers import (
+    PrunedBatchNorm2d,
+    PrunedConv2d,
+    PrunedStandardizedConv2d,
+    StandardizedConv2d,
+)
 from pocketune.layers.activation import RECTIFIERS
 from pocketune.layers.conv import computes_kernel, is_plain
 from pocketune.layers.pruned_activations import estimate_dimensions
@@ -16,7 +21,6 @@ from pocketune.methods.parts import needed_anatomy
 from pocketune.methods.plan import Pass, Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Factory, anatomy
-from pocketune.networks.anatomy.modules import main_modules
 from pocketune.surgery import mask_activations
 
 MASKS = Pass(mask_activations)
@@ -99,17 +103,11 @@ class ActivationPruning(Method):
         """Replace the trained convolutions and norms that no other method has replaced.
 
         Raises:
-            PocketuneError: There is none, as in a network without blocks or with standardized
-                kernels.
+            PocketuneError: There is none, as in a network without blocks.
         """
         if not plan.trained:  # final_plan refuses it
             return plan
         pruned = self._layers(plan, network)
-        if not pruned and any(isinstance(m, StandardizedConv2d) for _, m in main_modules(network)):
-            raise PocketuneError(
-                f"{self} drops what ordinary convolutions and batch norms keep, and this network "
-                "has standardized kernels; create it with norm='batch' and standardized=False"
-            )
         if not pruned:
             raise PocketuneError(
                 f"{self} finds no trained convolution or batch norm that keeps its input; leave it "
@@ -144,7 +142,8 @@ class ActivationPruning(Method):
     def _convolution(self, conv: nn.Module, *, epsilon: float | None) -> nn.Module:
         assert isinstance(conv, nn.Conv2d)
         dimensions = None if epsilon is None else _dimensions(conv, epsilon)
-        made = PrunedConv2d.like(
+        standardizes = isinstance(conv, StandardizedConv2d)
+        made = (PrunedStandardizedConv2d if standardizes else PrunedConv2d).like(
             conv, ratio=self.ratio, forward=self.forward, dimensions=dimensions
         )
         made.weight = conv.weight
@@ -165,7 +164,7 @@ def _can_prune_norm(norm: nn.Module) -> bool:
 
 def _can_prune(conv: nn.Module) -> bool:
     return (
-        is_plain(conv)
+        (is_plain(conv) or type(conv) is StandardizedConv2d)
         and not computes_kernel(conv)
         and conv.padding_mode == "zeros"
         and not isinstance(conv.padding, str)
