@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -50,6 +51,7 @@ class FakeSource:
 
     Attributes:
         drafted: Whether their kits have to be built.
+        smaller: The facts of fallbacks.
     """
 
     facts: dict[str, Facts]
@@ -57,12 +59,18 @@ class FakeSource:
     calls: list[str] = field(default_factory=list)
     left_out: tuple[LeftOut, ...] = ()
     drafted: bool = False
+    smaller: tuple[dict[str, Facts], ...] = ()
 
     def find(self) -> tuple[list[Candidate], list[LeftOut]]:
         found = [candidate(name) for name in self.facts]
         if self.drafted:
             found = [replace(each, kit=None) for each in found]
         return found, list(self.left_out)
+
+    def fallbacks(self) -> Iterator[list[Candidate]]:
+        for facts in self.smaller:
+            self.facts = {**self.facts, **facts}
+            yield [candidate(name) for name in facts]
 
     def cost(self, candidate: Candidate) -> Cost:
         facts = self._called("cost", candidate)

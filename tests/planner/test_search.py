@@ -87,6 +87,24 @@ def test_nothing_fits(tmp_path: Path) -> None:
     assert Plan.read(tmp_path).trials[0].dropped == "needs 50 MB, 30 MB over the budget"
 
 
+def test_fallbacks_are_looked_at_where_nothing_fits(tmp_path: Path) -> None:
+    smaller = ({"less": Facts(memory=45)}, {"least": Facts(memory=30), "other": Facts(memory=90)})
+    source = FakeSource(THREE, smaller=smaller)
+    assert search(tmp_path / "usual", source, budget=60).choice == "small"
+    assert "cost less" not in source.calls
+    assert search(tmp_path / "less", FakeSource(THREE, smaller=smaller), budget=48).choice == "less"
+    plan = search(tmp_path / "least", FakeSource(THREE, smaller=smaller), budget=40)
+    assert plan.choice == "least"
+    assert (
+        search(tmp_path / "least", again := FakeSource(THREE, smaller=smaller), budget=40) == plan
+    )
+    assert not [call for call in again.calls if call.startswith("cost")]
+    with pytest.raises(
+        PocketuneError, match="the smallest that something fits is 30 MB, for least"
+    ):
+        search(tmp_path / "none", FakeSource(THREE, smaller=smaller), budget=20)
+
+
 @pytest.mark.parametrize(("most", "named"), [(28_000_000, True), (1_000_000, False)])
 def test_nothing_fits_because_of_a_large_photo(tmp_path: Path, most: int, named: bool) -> None:
     header = Header("WEBP", "RGB", 1710, 960)

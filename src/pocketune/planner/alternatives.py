@@ -76,7 +76,11 @@ def needed(trial: Trial) -> int:
 
 
 def smallest_budget(plan: Plan) -> int | None:
-    """The smallest budget, in whole megabytes, that some candidate fits; None without any cost."""
+    """The smallest budget, in whole megabytes, that some candidate fits; None without any cost.
+
+    Only candidates whose memory was predicted count. Where none of them fits the budget, those that
+    take least were.
+    """
     known = [trial.cost.least_memory for trial in plan.trials if trial.cost]
     return -(-min(known) // MEGABYTE) * MEGABYTE if known else None
 

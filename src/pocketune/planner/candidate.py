@@ -14,8 +14,8 @@ class Candidate:
 
     Attributes:
         name: Unique in a plan, such as `mobilenet_v2 0.35, 128 px, mobiletl`.
-        group: Candidates of one group have the same weights, resolution and frozen precision, and
-            therefore the same features before training.
+        group: Candidates of one group have the same weights and resolution, and therefore the same
+            features before training.
         kit: Path of the kit; None if it has to be built.
         network: Configuration of the network.
         weights: File of pretrained weights; None for a kit.

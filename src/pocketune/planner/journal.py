@@ -44,6 +44,11 @@ class Journal:
         trials = tuple(Trial(candidate=each) for each in candidates)
         self.plan = replace(self.plan, trials=trials, left_out=tuple(left_out))
 
+    def add(self, candidates: Sequence[Candidate]) -> None:
+        """Go on with these candidates, too."""
+        trials = tuple(Trial(candidate=each) for each in candidates)
+        self.plan = replace(self.plan, trials=(*self.plan.trials, *trials))
+
     @property
     def left(self) -> list[Trial]:
         """The trials that may still be chosen, in the order of the candidates."""

@@ -19,7 +19,7 @@ from pocketune.planner.predict import predict_cost
 from pocketune.planner.trial import HeadScore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pocketune.arrays import FloatArray
     from pocketune.planner.context import PlanContext
@@ -70,6 +70,10 @@ class KitSource:
         task = kit.manifest.task.name
         if task != self._asked.task:
             raise PocketuneError(f"it is for {task}, and the photos are for {self._asked.task}")
+
+    def fallbacks(self) -> Iterator[list[Candidate]]:
+        """None: kits are as they are."""
+        return iter(())
 
     def cost(self, candidate: Candidate) -> Cost:
         """The cost from the kit's manifest."""

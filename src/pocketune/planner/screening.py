@@ -35,6 +35,10 @@ FIRST_LOOK_SHARE = 0.5
 """Share of the planning time after which no further group is looked at."""
 PREDICTION_SHARE = 0.7
 """Share of the planning time after which no further memory is predicted."""
+LEAST_FIRST = ("last", "mobiletl", "blocks", "tinytl")
+"""Methods in the order of the memory that they take with the same frozen part and batch."""
+LESS = 0.05
+"""A method takes at most this share less than one before it in this order."""
 STANDARD_ERRORS_BEHIND = 2.0
 """Groups whose frozen features score lower than the best ones by more standard errors of the
 difference are dropped."""
@@ -63,11 +67,15 @@ class Screening:
             PocketuneError: Nothing fits the budget.
         """
         self._look_at_groups()
+        self._fall_back()
+        if not self._journal.left:
+            raise PocketuneError(self._nothing())
+        self._drop_behind()
         self._look_again()
         self._predict_the_rest()
 
     def _look_at_groups(self) -> None:
-        """Predict the memory of the first trial of each group, and score the group's features.
+        """Find a trial of each group that fits the budget, and score the group's features.
 
         A network that is behind at one resolution is not looked at at another. With few candidates,
         none is behind.
@@ -82,13 +90,25 @@ class Screening:
             late = self._evidence.seconds_left(FIRST_LOOK_SHARE) <= 0
             if late and any(trial.cost for trial in self._journal.left):
                 self._evidence.drop(self._mates(first), "there was no time to look at it")
-            elif (why := self._behind(first) or self._larger(first)) is not None:
+            elif (why := self._behind(first)) is not None:
                 self._evidence.drop(self._mates(first), why)
-            elif self._predict(first) and several and not late:
-                self._score_features(first, PHOTOS)
-        if not self._journal.left:
-            raise PocketuneError(self._nothing())
-        self._drop_behind()
+            elif (fitting := self._fitting(first)) is not None and several and not late:
+                self._score_features(fitting, PHOTOS)
+
+    def _fall_back(self) -> None:
+        """Where nothing fits the budget, look at candidates of less memory until something does."""
+        rounds = self._evidence.source.fallbacks()
+        while not self._journal.left and too_large(self._journal.plan):
+            candidates = next(rounds, None)
+            if candidates is None:
+                break
+            self._journal.add(candidates)
+            self._look_at_groups()
+
+    def _fitting(self, first: Trial) -> Trial | None:
+        """The first trial of a group that fits the budget; those before it are dropped."""
+        mates = [trial for trial in self._mates(first) if trial.dropped is None]
+        return next((trial for trial in mates if self._predict(trial)), None)
 
     def _look_again(self) -> None:
         """Score the features of what is left on as many photos as there is time for."""
@@ -140,12 +160,20 @@ class Screening:
         known = [t for t in self._journal.plan.trials if _network(t) == _network(first)]
         return -left, -max(map(_features, known))
 
-    def _larger(self, first: Trial) -> str | None:
-        """Why a resolution cannot fit: a lower one does not. None if it may."""
-        for trial in too_large(self._journal.plan):
-            small = trial.candidate.size < first.candidate.size
-            if small and _network(trial) == _network(first) and _method(trial) == _method(first):
-                return f"needs more than {trial.name}, which takes {format_size(trial.memory)}"
+    def _larger(self, trial: Trial) -> str | None:
+        """Why a trial cannot fit: one that takes less memory does not. None if it may.
+
+        It is of the same method at a lower resolution, or of one that takes less by more than a
+        prediction would show.
+        """
+        budget = self._evidence.limits.budget or 0
+        for other in too_large(self._journal.plan):
+            if _step(other) != _step(trial) or other.candidate.size > trial.candidate.size:
+                continue
+            lower = other.candidate.size < trial.candidate.size and _method(other) == _method(trial)
+            clear = (1 - LESS) * other.memory > budget and _takes_less(other, trial)
+            if lower or clear:
+                return f"needs more than {other.name}, which takes {format_size(other.memory)}"
         return None
 
     def _finalists(self) -> list[Trial]:
@@ -164,7 +192,10 @@ class Screening:
         return [ordered[place] for _, place in sorted(ranks)[:FINALISTS]]
 
     def _predict(self, trial: Trial) -> bool:
-        """Predict a trial's cost; drop it, and trials that need more, if it does not fit."""
+        """Whether a trial fits the budget by its predicted cost; if it does not, it is dropped."""
+        if (why := self._larger(trial)) is not None:
+            self._evidence.drop([self._evidence.current(trial)], why)
+            return False
         cost = self._evidence.known(
             trial,
             lambda earlier: earlier.cost,
@@ -182,9 +213,6 @@ class Screening:
         self._evidence.drop(
             [self._evidence.current(trial)], f"needs {needed}, {over} over the budget"
         )
-        mates = self._mates(trial)
-        if mates[0].name == trial.name:
-            self._evidence.drop(mates[1:], f"needs more than {trial.name}, which takes {needed}")
         return False
 
     def _score_features(self, first: Trial, count: int) -> None:
@@ -251,6 +279,20 @@ class Screening:
 
 def _method(trial: Trial) -> str:
     return str(trial.candidate.method)
+
+
+def _step(trial: Trial) -> tuple[object, ...]:
+    """What trials have in common that differ in method and resolution alone."""
+    its = trial.candidate
+    return _network(trial), its.frozen_bits, its.batch, its.accumulate
+
+
+def _takes_less(one: Trial, other: Trial) -> bool:
+    """Whether the method of one trial is known to take less memory than that of another."""
+    names = [str(trial.candidate.method.get("name")) for trial in (one, other)]
+    if not set(names) <= set(LEAST_FIRST):
+        return False
+    return LEAST_FIRST.index(names[0]) < LEAST_FIRST.index(names[1])
 
 
 def _title(trial: Trial) -> str:

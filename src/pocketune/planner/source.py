@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pocketune.planner.candidate import Candidate, Cost
@@ -22,7 +22,14 @@ class Source(Protocol):
     def find(self) -> tuple[list[Candidate], list[LeftOut]]:
         """All candidates, and what gives none.
 
-        The order is the same each time, and the first of each group takes the least memory.
+        The order is the same each time.
+        """
+        ...
+
+    def fallbacks(self) -> Iterator[list[Candidate]]:
+        """More candidates that take less memory, in rounds, which a plan looks at one by one.
+
+        It asks for the next round only where nothing before fits the budget.
         """
         ...
 
@@ -60,6 +67,13 @@ class Sources:
             found += some
             left_out += others
         return found, left_out
+
+    def fallbacks(self) -> Iterator[list[Candidate]]:
+        """The rounds of one source after those of another."""
+        for source in self._sources:
+            for some in source.fallbacks():
+                self._owners |= dict.fromkeys((each.name for each in some), source)
+                yield some
 
     def cost(self, candidate: Candidate) -> Cost:
         """Its predicted cost."""

@@ -37,10 +37,12 @@ from pocketune.proposals.weights import Pretrained, title_of
 from pocketune.weights import create_network
 
 METHODS = ("last", "mobiletl", "blocks", "tinytl")
-"""The methods to choose from, the one of least memory first."""
+"""The methods to choose from; the first is that of the fallbacks."""
 SIZES = (160, 128, 224)
 """Image sizes in pixels; the first is looked at first."""
 BATCH = 8
+SMALLER_BATCHES = (8, 4, 2, 1)
+"""Batches of the fallbacks, whose frozen part has 8 bits."""
 
 DENSE = (
     {"name": "deeplabv3", "head_channels": 64},
@@ -83,8 +85,10 @@ class DraftSource:
         usual = DENSE_METHODS if self._dense else [{"name": name} for name in METHODS]
         chosen = usual if methods is None else [{"name": name} for name in methods]
         self._methods = [_method(each) for each in chosen]
+        self._fallbacks = 1 if methods is None else len(chosen)
         self._left_out = list(left_out)
         self._features: dict[str, Features] = {}
+        self._accumulating: dict[str, bool] = {}
 
     def _fitting(self, one: Pretrained) -> Iterator[Pretrained]:
         """The networks for the photos' labels that have these weights."""
@@ -117,6 +121,45 @@ class DraftSource:
         ]
         return found, self._left_out
 
+    def fallbacks(self) -> Iterator[list[Candidate]]:
+        """The frozen part in 8 bits, and then smaller batches, too, the lowest resolution first.
+
+        Of the methods that a plan chooses from by itself, only the one of least memory has them.
+        """
+        for batch in SMALLER_BATCHES:
+            found = (
+                self._smaller(self._candidate(one, size, method), batch)
+                for size in sorted(self._sizes)
+                for one in self._pretrained
+                for method in self._methods[: self._fallbacks]
+            )
+            yield [each for each in found if each is not None]
+
+    def _smaller(self, usual: Candidate, batch: int) -> Candidate | None:
+        """A candidate with its frozen part in 8 bits and a smaller batch; None if there is none.
+
+        Batches are accumulated to as many images where that gives the same gradients.
+        """
+        name = usual.name if usual.frozen_bits == 8 else f"{usual.name}, 8 bits"
+        smaller = replace(usual, name=name, frozen_bits=8)
+        if batch == BATCH:
+            return smaller if smaller != usual else None
+        smaller = replace(smaller, name=f"{name}, batch {batch}", batch=batch)
+        if self._accumulates(usual):
+            return replace(smaller, accumulate=usual.accumulate * BATCH // batch)
+        return smaller if batch > 1 else None  # norms need the statistics of several images
+
+    def _accumulates(self, usual: Candidate) -> bool:
+        """Whether the images of a batch do not affect one another."""
+        key = repr((usual.network, usual.method))
+        if key not in self._accumulating:
+            try:
+                manifest = self._draft(replace(usual, size=min(self._sizes), frozen_bits=8))
+                self._accumulating[key] = not manifest.statistics
+            except PocketuneError:  # its prediction tells the reason
+                return False
+        return self._accumulating[key]
+
     def _candidate(self, one: Pretrained, size: int, method: Method) -> Candidate:
         config, network = one.config, network_title(one.config.to_dict())
         if [network_title(other.config.to_dict()) for other in self._pretrained].count(network) > 1:
@@ -138,17 +181,19 @@ class DraftSource:
 
     def cost(self, candidate: Candidate) -> Cost:
         """The cost of a draft, from shapes alone."""
-        began, context = time.monotonic(), self._context
-        manifest = draft(
+        began = time.monotonic()
+        cost = self._cost(self._draft(candidate), candidate, self._context.settings)
+        return replace(cost, seconds=time.monotonic() - began)
+
+    def _draft(self, candidate: Candidate) -> Manifest:
+        return draft(
             NetworkConfig.from_dict(candidate.network),
             _method(candidate.method),
             size=candidate.size,
             batch=candidate.batch,
-            task=context.photos.labeled,
+            task=self._context.photos.labeled,
             frozen_bits=candidate.frozen_bits,
         )
-        cost = self._cost(manifest, candidate, context.settings)
-        return replace(cost, seconds=time.monotonic() - began)
 
     def _cost(self, manifest: Manifest, candidate: Candidate, settings: TrainSettings) -> Cost:
         context = self._context
