@@ -165,12 +165,17 @@ def _drafts(
     Raises:
         PocketuneError: PyTorch is missing, or there are no weights of a network that was named.
     """
+    if networks or methods:
+        with author_half("choosing among networks"):
+            from pocketune.proposals.choice import check_names
+        check_names(networks, methods)
     folder = Path(weights_dir) if weights_dir is not None else cached_weights()
     if folder is None:
         if networks or methods:
             raise PocketuneError(
                 "choosing among networks and methods needs pretrained weights, and none were "
-                "found: name a folder of weights"
+                "found: give a folder of weights as weights_dir, or leave out networks and "
+                "methods to choose among the bundled kits"
             )
         if find_spec("torch") is not None:
             say("no pretrained weights were found, so only kits are candidates")

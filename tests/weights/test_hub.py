@@ -106,5 +106,7 @@ def test_names_and_no_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(PocketuneError, match="name a repository of the hub as hf-hub:OWNER/NAME"):
         fetch("hf-hub:../../x/y")
-    with pytest.raises(PocketuneError, match=r"could not be downloaded .*connect to the internet"):
+    with pytest.raises(
+        PocketuneError, match=r"could not be downloaded .*connect to the internet.* bundled kit"
+    ):
         fetch(f"hf-hub:{NAME}")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from pocketune.errors import PocketuneError
 from pocketune.methods import create_method
+from pocketune.networks.config import NetworkConfig
+from pocketune.networks.registry import with_published_options
 from pocketune.planner.context import PlanContext
 from pocketune.planner.plan import LeftOut
 from pocketune.proposals.source import DraftSource
@@ -24,8 +26,8 @@ def drafts_in(
         methods: Names of methods; by default a few that differ in memory.
 
     Raises:
-        PocketuneError: The folder cannot be read, no file in it fits a network, or there is no
-            such network or method.
+        PocketuneError: The folder cannot be read, no file in it fits a network, or none one of the
+            networks that are named.
     """
     pretrained, strange = find_weights(folder)
     if not pretrained:
@@ -33,10 +35,20 @@ def drafts_in(
         raise PocketuneError(f"no weights of a network are in {folder} ({reasons})")
     # Large networks are looked at first: where they fit, their features are mostly better.
     chosen = sorted(_named(pretrained, networks), key=lambda one: -one.path.stat().st_size)
-    for name in methods or ():
-        create_method(name)
     left_out = [LeftOut(name=name, reason=reason) for name, reason in strange]
     return lambda context: DraftSource(context, chosen, methods or None, left_out)
+
+
+def check_names(networks: Sequence[str] | None, methods: Sequence[str] | None) -> None:
+    """Check names of networks and methods before anything is looked for.
+
+    Raises:
+        PocketuneError: There is no such network or method.
+    """
+    for name in networks or ():
+        with_published_options(NetworkConfig(name))
+    for name in methods or ():
+        create_method(name)
 
 
 def _named(pretrained: Sequence[Pretrained], names: Sequence[str] | None) -> list[Pretrained]:

@@ -55,7 +55,7 @@ def download(config: NetworkConfig) -> dict[str, Tensor]:
     except (URLError, OSError) as error:
         raise PocketuneError(
             f"{url} could not be downloaded ({error}); connect to the internet, or give the "
-            "file itself as weights"
+            "file itself as weights, or use a bundled kit, which needs no download"
         ) from error
     except RuntimeError as error:
         raise PocketuneError(f"the download of {url} was damaged; try again") from error

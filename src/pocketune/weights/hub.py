@@ -85,7 +85,7 @@ def _download(repository: str, name: str, folder: Path) -> None:
     except (URLError, OSError) as error:
         raise PocketuneError(
             f"{url} could not be downloaded ({error}); connect to the internet, or give the "
-            "file itself as weights"
+            "file itself as weights, or use a bundled kit, which needs no download"
         ) from error
 
 
