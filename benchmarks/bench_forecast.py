@@ -1,4 +1,4 @@
-"""Forecast against measured memory and time of training, for every network and method.
+"""Forecast against measured memory and time of training, for eight networks and ten methods.
 
     python benchmarks/bench_forecast.py [--rows 1 2 3 ...] [--fresh]
 
