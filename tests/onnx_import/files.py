@@ -31,6 +31,24 @@ def exported(
     return path
 
 
+def dynamo_exported(
+    network: nn.Module, path: Path, *, opset: int, images: int | None = 2, size: int = SIZE
+) -> Path:
+    """A file of PyTorch's other exporter, with a dynamic batch; fixed if `images` is None."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            network.eval(),
+            (torch.zeros(images or 1, 3, size, size),),
+            path,
+            dynamo=True,
+            opset_version=opset,
+            verbose=False,
+            dynamic_shapes=None if images is None else ({0: "batch"},),
+        )
+    return path
+
+
 def folded(path: Path, out: Path) -> Path:
     """The file with every batch norm folded into the convolution before it."""
     model = onnx.load(path)

@@ -128,6 +128,50 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], torch.Tensor
             X, weight=torch.tensor([1.0, 2, 3]), bias=torch.tensor([0, 1.0, 0])
         ),
     ),
+    "sum of several": ([node("Sum", ["x", "x", "x"], ["d"])], {}, 3 * X),
+    "mean of several": (
+        [node("Neg", ["x"], ["n"]), node("Mean", ["x", "x", "n"], ["d"])],
+        {},
+        X / 3,
+    ),
+    "space to depth": (
+        [
+            node("SpaceToDepth", ["x"], ["s"], blocksize=2),
+            node("DepthToSpace", ["s"], ["b"], blocksize=2, mode="CRD"),
+            node("Mul", ["b", "a"], ["d"]),
+        ],
+        {"a": np.arange(8, dtype=np.float32)},
+        nn.functional.pixel_shuffle(
+            X.reshape(2, 3, 4, 2, 4, 2).permute(0, 3, 5, 1, 2, 4).reshape(2, 12, 4, 4), 2
+        )
+        * torch.arange(8),
+    ),
+    "least": ([node("ReduceMin", ["x", "a"], ["d"])], {"a": ints(2)}, X.amin(2, keepdim=True)),
+    "sum of sizes": (
+        [node("ReduceL1", ["x", "a"], ["d"])],
+        {"a": ints(2)},
+        X.abs().sum(2, keepdim=True),
+    ),
+    "whole numbers": (
+        [
+            node("Floor", ["x"], ["f"]),
+            node("Mul", ["x", "a"], ["m"]),
+            node("Round", ["m"], ["r"]),
+            node("Sub", ["f", "r"], ["d"]),
+        ],
+        {"a": np.float32(10)},
+        X.floor() - (X * 10).round(),
+    ),
+    "selu": ([node("Selu", ["x"], ["d"])], {}, nn.functional.selu(X)),
+    "celu": ([node("Celu", ["x"], ["d"], alpha=2.0)], {}, nn.functional.celu(X, 2)),
+    "softsign": ([node("Softsign", ["x"], ["d"])], {}, nn.functional.softsign(X)),
+    "log softmax": ([node("LogSoftmax", ["x"], ["d"], axis=1)], {}, X.log_softmax(1)),
+    "swish": ([node("Swish", ["x"], ["d"])], {"opset": 24}, nn.functional.silu(X)),
+    "sharp swish": (
+        [node("Swish", ["x"], ["d"], alpha=2.0)],
+        {"opset": 24},
+        X * (2 * X).sigmoid(),
+    ),
     "norm of a map": (
         [node("ReduceL2", ["x", "a"], ["l"]), node("Div", ["x", "l"], ["d"])],
         {"a": ints(2, 3)},
@@ -138,11 +182,72 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], torch.Tensor
 
 @pytest.mark.parametrize("case", CASES)
 def test_operators(case: str, tmp_path: Path) -> None:
-    nodes, constants, maps = CASES[case]
-    file = written(tmp_path / "net.onnx", [*nodes, *head("d")], {**HEAD, **constants})
+    nodes, given, maps = CASES[case]
+    constants = {**HEAD, **given}
+    opset = int(constants.pop("opset", 18))
+    file = written(tmp_path / "net.onnx", [*nodes, *head("d")], constants, opset=opset)
     loaded = load_onnx(file, size=8).eval()
     expected = maps.mean((2, 3)) @ torch.ones(3, 2)
     torch.testing.assert_close(loaded(X), expected, rtol=1e-4, atol=1e-4)
+
+
+CAUSAL = np.tri(8, dtype=bool)
+MASKS = {
+    "no mask": None,
+    "bias": np.random.default_rng(0).standard_normal((2, 8, 8)).astype(np.float32),
+    "causal mask": CAUSAL,
+    "mask": ~CAUSAL | np.eye(8, dtype=bool),
+}
+
+
+@pytest.mark.parametrize("tokens", ["by heads", "in a row"])
+@pytest.mark.parametrize(
+    ("options", "mask"),
+    [
+        ({}, "no mask"),
+        ({"scale": 0.5}, "no mask"),
+        ({"is_causal": 1}, "no mask"),
+        ({}, "bias"),
+        ({"is_causal": 1}, "bias"),
+        ({}, "causal mask"),
+        ({"is_causal": 1}, "mask"),
+    ],
+)
+def test_attention(tokens: str, options: dict[str, float], mask: str, tmp_path: Path) -> None:
+    """Maps (N, 3, 8, 8) are three heads of 8 tokens, or 8 tokens of two heads."""
+    constants, heads, given, made = dict(HEAD), {}, "x", "d"
+    before, after = [], []
+    if tokens == "in a row":
+        constants |= {"t": ints(0, 8, 24), "m": ints(0, 3, 8, 8)}
+        heads, given, made = {"q_num_heads": 2, "kv_num_heads": 2}, "tokens", "mixed"
+        before = [node("Reshape", ["x", "t"], ["tokens"])]
+        after = [node("Reshape", ["mixed", "m"], ["d"])]
+    if (values := MASKS[mask]) is not None:  # one for all three heads, or one for each of two
+        constants["mask"] = values[:1] if tokens == "by heads" and values.ndim == 3 else values
+    reads = [given, "keys", given, *(["mask"] if "mask" in constants else [])]
+    nodes = [
+        *before,
+        node("Neg", [given], ["keys"]),
+        node("Attention", reads, [made], **options, **heads),
+        *after,
+        *head("d"),
+    ]
+    file = written(tmp_path / "net.onnx", nodes, constants, opset=23)
+    loaded = load_onnx(file, size=8, classes=3)  # which compares it with the file
+    compile(adapt(loaded, FullFineTune()), tmp_path / "kit", batch=2, size=8)
+
+
+def test_group_norm(tmp_path: Path) -> None:
+    """Opset 18 has one too, which onnx itself refuses as deprecated."""
+    scale, bias = np.arange(6, dtype=np.float32).reshape(2, 3)
+    nodes = [node("GroupNormalization", ["x", "a", "b"], ["d"], num_groups=1), *head("d")]
+    constants = HEAD | {"a": scale, "b": bias}
+    loaded = load_onnx(written(tmp_path / "net.onnx", nodes, constants, opset=21), size=8)
+    maps = nn.functional.group_norm(X, 1, torch.tensor(scale), torch.tensor(bias))
+    expected = maps.mean((2, 3)) @ torch.ones(3, 2)
+    torch.testing.assert_close(loaded.eval()(X), expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(PocketuneError, match="GroupNormalization is deprecated"):
+        load_onnx(written(tmp_path / "net.onnx", nodes, constants, opset=18), size=8)
 
 
 def test_a_gradient_passes_through_selected_places(tmp_path: Path) -> None:
@@ -168,6 +273,16 @@ def test_a_gradient_passes_through_selected_places(tmp_path: Path) -> None:
             "Gather .* along the images",
         ),
         (
+            [node("Attention", ["x", "x", "x"], ["d"], softcap=2.0)],
+            {"opset": 23},
+            r"Attention .*\(softcap",
+        ),
+        (
+            [node("Attention", ["x", "x", "x", "", "a", "a"], ["d"])],
+            {"a": np.ones((2, 3, 8, 8), np.float32), "opset": 23},
+            "Attention .* past_key",
+        ),
+        (
             [node("TopK", ["x", "a"], ["d", "i"]), node("Cast", ["i"], ["f"], to=1)],
             {"a": ints(8)},
             "TopK",
@@ -177,7 +292,9 @@ def test_a_gradient_passes_through_selected_places(tmp_path: Path) -> None:
 def test_what_mixes_images_is_refused(
     nodes: list[onnx.NodeProto], constants: dict[str, np.ndarray], said: str, tmp_path: Path
 ) -> None:
-    file = written(tmp_path / "net.onnx", [*nodes, *head("d")], {**HEAD, **constants})
+    constants = {**HEAD, **constants}
+    opset = int(constants.pop("opset", 18))
+    file = written(tmp_path / "net.onnx", [*nodes, *head("d")], constants, opset=opset)
     with pytest.raises(PocketuneError, match=said):
         load_onnx(file, size=8)
 

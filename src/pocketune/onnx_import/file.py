@@ -66,6 +66,7 @@ class OnnxFile:
         images: These images, (N, 3, size, size).
         scaled: For each value whose shape depends on the number of images, how often each of its
             sides counts them; 0 for a side that does not.
+        is_fixed: Whether the file takes batches of one size alone; `scaled` is a guess then.
         opset: Version of the operators.
     """
 
@@ -78,12 +79,23 @@ class OnnxFile:
     values: Mapping[str, Array]
     images: Array
     scaled: Mapping[str, tuple[int, ...]]
+    is_fixed: bool
     opset: int
 
     @property
     def scores(self) -> Array:
         """The file's own output for `images`."""
         return self.values[self.output]
+
+    @property
+    def fixed_batch(self) -> str:
+        """An error message for shapes that count the images, and what to do."""
+        return (
+            f"{self.path} has shapes for a batch of {len(self.images)} inside; export it again "
+            "with two images as the sample and a dynamic batch: dynamic_shapes=({0: 'batch'},) of "
+            "torch.onnx.export, or with dynamo=False input_names=['images'] and "
+            "dynamic_axes={'images': {0: 'batch'}}"
+        )
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a value without its first side, that of the batch."""
@@ -122,8 +134,8 @@ def read_file(path: Path, size: int) -> OnnxFile:
         )
     shape, channels_last = _fit(inputs[0], path, size)
     images = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    values = _run(model, inputs[0].name, images)
-    scaled = _scaled(model, inputs[0], images, values)
+    images, values, more = _runs(model, inputs[0], images)
+    scaled = _scaled(model, inputs[0].name, values, more)
     nodes = _data_nodes(model, inputs[0].name, path, values)
     output = graph.output[0].name
     if nodes and nodes[-1].kind in ("Softmax", "LogSoftmax"):  # the loss has its own
@@ -141,6 +153,7 @@ def read_file(path: Path, size: int) -> OnnxFile:
         values=values,
         images=images.transpose(0, 3, 1, 2) if channels_last else images,
         scaled=scaled,
+        is_fixed=more is None,
         opset=_opset(model),
     )
 
@@ -228,21 +241,42 @@ def _run(model: onnx.ModelProto, images: str, pixels: Array) -> dict[str, Array]
     return values
 
 
+def _runs(
+    model: onnx.ModelProto, images: onnx.ValueInfoProto, pixels: Array
+) -> tuple[Array, dict[str, Array], dict[str, Array] | None]:
+    """The images of the first run, its values, and those for one image more.
+
+    The last are None for a file of a fixed batch. A batch that is open at the input may be fixed
+    inside: an exporter that has seen a single image writes its number into shapes.
+    """
+    is_open = not images.type.tensor_type.shape.dim[0].dim_value
+    try:
+        values = _run(model, images.name, pixels)
+    except PocketuneError:
+        if not is_open:
+            raise
+        return pixels[:1], _run(model, images.name, pixels[:1]), None
+    more = None
+    if is_open:
+        with contextlib.suppress(PocketuneError):
+            more = _run(model, images.name, np.concatenate([pixels, pixels[:1]]))
+    return pixels, values, more
+
+
 def _scaled(
-    model: onnx.ModelProto, images: onnx.ValueInfoProto, pixels: Array, values: Mapping[str, Array]
+    model: onnx.ModelProto,
+    images: str,
+    values: Mapping[str, Array],
+    more: Mapping[str, Array] | None,
 ) -> dict[str, tuple[int, ...]]:
     """What `OnnxFile.scaled` is: what differs in a second run with one image more.
 
-    A file of a fixed batch cannot run with another one. There, the first side of every result that
-    has as many rows as there are images counts them.
+    Without that, the first side of every result that has as many rows as there are images counts
+    them.
     """
-    count = len(pixels)
-    more = None
-    if not images.type.tensor_type.shape.dim[0].dim_value:
-        with contextlib.suppress(PocketuneError):  # a batch may be fixed inside of a file alone
-            more = _run(model, images.name, np.concatenate([pixels, pixels[:1]]))
     if more is None:
-        results = {images.name, *(name for node in model.graph.node for name in node.output)}
+        count = len(values[images])
+        results = {images, *(name for node in model.graph.node for name in node.output)}
         return {
             name: (1, *(0 for _ in value.shape[1:]))
             for name, value in values.items()

@@ -96,10 +96,7 @@ def _require_any_batch(network: nn.Module, file: OnnxFile) -> None:
     except RuntimeError:  # a shape that counts the images, as attention by one product has it
         fits = False
     if not fits:
-        raise PocketuneError(
-            f"{file.path} has shapes for a batch of {len(images)} inside; export it again with a "
-            "dynamic batch"
-        )
+        raise PocketuneError(file.fixed_batch)
 
 
 def output_classes(network: nn.Module, size: int) -> int:

@@ -3,7 +3,7 @@
 Importing this package registers all operators.
 """
 
-from pocketune.onnx_import.operators import activations, arithmetic, layers, shapes
+from pocketune.onnx_import.operators import activations, arithmetic, attention, layers, shapes
 from pocketune.onnx_import.operators.registry import make_module
 
-__all__ = ["activations", "arithmetic", "layers", "make_module", "shapes"]
+__all__ = ["activations", "arithmetic", "attention", "layers", "make_module", "shapes"]

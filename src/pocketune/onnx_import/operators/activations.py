@@ -18,6 +18,7 @@ _PLAIN: dict[str, Callable[[], nn.Module]] = {
     "HardSwish": nn.Hardswish,
     "Mish": nn.Mish,
     "Softplus": nn.Softplus,
+    "Softsign": nn.Softsign,
     "Dropout": nn.Identity,  # exported for inference
     "Identity": nn.Identity,
     "Sqrt": partial(Function, "Sqrt", torch.sqrt),
@@ -27,6 +28,8 @@ _PLAIN: dict[str, Callable[[], nn.Module]] = {
     "Neg": partial(Function, "Neg", torch.neg),
     "Abs": partial(Function, "Abs", torch.abs),
     "Reciprocal": partial(Function, "Reciprocal", torch.reciprocal),
+    "Floor": partial(Function, "Floor", torch.floor),
+    "Round": partial(Function, "Round", torch.round),
 }
 
 
@@ -69,10 +72,28 @@ def _hard_sigmoid(node: Node, file: OnnxFile) -> nn.Module:
     return Function("HardSigmoid", lambda x: (alpha * x + beta).clamp(0, 1))
 
 
-@makes("LeakyRelu", "Elu")
+@makes("LeakyRelu", "Elu", "Celu")
 def _slope(node: Node, file: OnnxFile) -> nn.Module:
-    usual, kind = (0.01, nn.LeakyReLU) if node.kind == "LeakyRelu" else (1.0, nn.ELU)
-    return kind(float(node.attributes.get("alpha", usual)))
+    kind = {"LeakyRelu": nn.LeakyReLU, "Elu": nn.ELU, "Celu": nn.CELU}[node.kind]
+    return kind(float(node.attributes.get("alpha", 0.01 if node.kind == "LeakyRelu" else 1.0)))
+
+
+_ALPHA, _GAMMA = 1.6732632423543772, 1.0507009873554805
+"""The factors of SELU (Klambauer et al., 2017)."""
+
+
+@makes("Selu")
+def _selu(node: Node, file: OnnxFile) -> nn.Module:
+    alpha, gamma = node.attributes.get("alpha", _ALPHA), node.attributes.get("gamma", _GAMMA)
+    if abs(alpha - _ALPHA) + abs(gamma - _GAMMA) > 1e-5:
+        raise refusal(node, file, "has factors of its own")
+    return nn.SELU()
+
+
+@makes("Swish")
+def _swish(node: Node, file: OnnxFile) -> nn.Module:
+    alpha = float(node.attributes.get("alpha", 1.0))
+    return nn.SiLU() if alpha == 1 else Function("Swish", lambda x: x * (alpha * x).sigmoid())
 
 
 @makes("PRelu")
@@ -91,13 +112,13 @@ def _gelu(node: Node, file: OnnxFile) -> nn.Module:
     return nn.GELU(approximate=node.attributes.get("approximate", b"none").decode())
 
 
-@makes("Softmax")
+@makes("Softmax", "LogSoftmax")
 def _softmax(node: Node, file: OnnxFile) -> nn.Module:
     old, sides = file.opset < 13, file.values[node.output].ndim
     axis = int(node.attributes.get("axis", 1 if old else -1)) % sides
     if old and axis != sides - 1:  # older ones make the tensor a matrix first
         raise refusal(node, file, "is not along the last axis")
-    return nn.Softmax(axis)
+    return nn.Softmax(axis) if node.kind == "Softmax" else nn.LogSoftmax(axis)
 
 
 @makes("Cast")

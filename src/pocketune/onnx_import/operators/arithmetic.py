@@ -45,10 +45,21 @@ def _elementwise(node: Node, file: OnnxFile) -> nn.Module:
     return WithConstant(function, tensor_of(value), first=first)
 
 
+@makes("Sum", "Mean")
+def _several(node: Node, file: OnnxFile) -> nn.Module:
+    """Of any number of tensors."""
+    if len(node.data) != len(node.inputs):
+        raise refusal(node, file, "has a constant among its inputs")
+    share = 1.0 if node.kind == "Sum" else 1 / len(node.inputs)
+    return Function(node.kind, lambda *inputs: sum(inputs[1:], inputs[0]) * share)
+
+
 _REDUCTIONS: dict[str, Callable[..., Tensor]] = {
     "ReduceMean": torch.mean,
     "ReduceSum": torch.sum,
     "ReduceMax": torch.amax,
+    "ReduceMin": torch.amin,
+    "ReduceL1": partial(torch.linalg.vector_norm, ord=1),
     "ReduceL2": torch.linalg.vector_norm,
 }
 

@@ -109,6 +109,15 @@ def _instance_norm(node: Node, file: OnnxFile) -> nn.Module:
     return made
 
 
+@makes("GroupNormalization")
+def _group_norm(node: Node, file: OnnxFile) -> nn.Module:
+    scale, bias = required(node, 1, file), required(node, 2, file)
+    groups, channels = int(node.attributes["num_groups"]), file.shape(node.output)[0]
+    made = nn.GroupNorm(groups, channels, float(node.attributes.get("epsilon", 1e-5)))
+    made.weight.data, made.bias.data = tensor_of(scale), tensor_of(bias)
+    return made
+
+
 @makes("Gemm")
 def _gemm(node: Node, file: OnnxFile) -> nn.Module:
     options = {"alpha": 1.0, "beta": 1.0, "transA": 0, **node.attributes}

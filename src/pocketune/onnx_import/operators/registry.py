@@ -43,6 +43,14 @@ def refusal(node: Node, file: OnnxFile, why: str) -> NotSupported:
     return NotSupported(f"{file.path}: the operator {node.kind} ({node.where}) {why}")
 
 
+def mixing(node: Node, file: OnnxFile, why: str) -> NotSupported:
+    """The refusal of a node that reads across images, as `refusal`.
+
+    In a file of a fixed batch it may only seem to: a side that counts images looks like any other.
+    """
+    return NotSupported(file.fixed_batch) if file.is_fixed else refusal(node, file, why)
+
+
 def constant(node: Node, place: int, file: OnnxFile) -> Array | None:
     """The value of an input that does not depend on the pixels; None if it is left out."""
     name = node.inputs[place] if place < len(node.inputs) else ""
@@ -73,4 +81,4 @@ def keeps_images(node: Node, file: OnnxFile, axes: Sequence[int]) -> None:
     """Check that an operator along some axes does not mix the images of a batch."""
     counts = file.counts(node.data[0])
     if any(counts[axis] for axis in axes):
-        raise refusal(node, file, "works along the images of a batch")
+        raise mixing(node, file, "works along the images of a batch")

@@ -13,6 +13,7 @@ from pocketune.onnx_import.operators.registry import (
     given,
     keeps_images,
     makes,
+    mixing,
     refusal,
     required,
 )
@@ -43,7 +44,7 @@ def _reshape(node: Node, file: OnnxFile) -> nn.Module:
     result, counts = file.values[node.output].shape, file.counts(node.output)
     given = file.counts(node.data[0])
     if not any(given) or not any(counts):
-        raise refusal(node, file, "mixes the images of a batch")
+        raise mixing(node, file, "mixes the images of a batch")
     expands = node.kind == "Expand"
     usual = [(1, *(0 for _ in sides[1:])) for sides in (given, counts)] == [given, counts]
     if usual and not expands:
@@ -155,3 +156,12 @@ def _depth_to_space(node: Node, file: OnnxFile) -> nn.Module:
     if node.attributes.get("mode", b"DCR") != b"CRD":
         raise refusal(node, file, "has the order DCR")
     return nn.PixelShuffle(int(node.attributes["blocksize"]))
+
+
+@makes("SpaceToDepth")
+def _space_to_depth(node: Node, file: OnnxFile) -> nn.Module:
+    """The places in a block come before the channels, and not behind as in PyTorch."""
+    side = int(node.attributes["blocksize"])
+    channels = file.shape(node.data[0])[0]
+    order = torch.arange(channels * side * side).view(channels, -1).T.flatten()
+    return nn.Sequential(nn.PixelUnshuffle(side), IndexSelect(1, order))

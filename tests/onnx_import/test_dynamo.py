@@ -1,0 +1,85 @@
+"""Files of `torch.onnx.export(dynamo=True)`, whose operators follow the opset."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+from pocketune.compiler import compile
+from pocketune.errors import PocketuneError
+from pocketune.methods import FullFineTune, adapt
+from pocketune.networks import anatomy
+from pocketune.onnx_import import load_onnx
+from pocketune.weights import create_network
+
+from ..networks.shallow import shallow
+from ..networks.tiny import tiny
+from .files import SIZE, dynamo_exported
+
+pytest.importorskip("onnxscript", reason="the exporter needs onnxscript")
+
+
+class Tokens(nn.Module):
+    """A group norm and the attention of PyTorch's transformers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.norm = nn.Conv2d(3, 16, 8, 8), nn.GroupNorm(4, 16)
+        self.encoder = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.head = nn.Linear(16, 5)
+        for tensor in (self.norm.weight, self.norm.bias):
+            nn.init.normal_(tensor)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = self.norm(self.patches(x)).flatten(2).transpose(1, 2)
+        scores: torch.Tensor = self.head(self.encoder(tokens).mean(1))
+        return scores
+
+
+def images(count: int = 3) -> torch.Tensor:
+    return torch.randn(count, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(2))
+
+
+def assert_same(loaded: nn.Module, original: nn.Module) -> None:
+    with torch.no_grad():
+        found, expected = loaded.eval()(images()), original.eval()(images())
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("opset", [20, 21, 23])
+def test_tokens_of_every_opset(opset: int, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    original = Tokens()
+    file = dynamo_exported(original, tmp_path / "net.onnx", opset=opset)
+    kinds = {each.op_type for each in onnx.load(file).graph.node}
+    assert ("GroupNormalization" in kinds, "Attention" in kinds) == (opset > 20, opset > 22)
+    loaded = load_onnx(file, size=SIZE)
+    assert_same(loaded, original)
+    if opset == 23:
+        compile(adapt(loaded, FullFineTune()), tmp_path / "kit", batch=2, size=SIZE)
+
+
+def test_a_transformer(tmp_path: Path) -> None:
+    original = tiny("vit_tiny")
+    loaded = load_onnx(dynamo_exported(original, tmp_path / "net.onnx", opset=23), size=SIZE)
+    assert_same(loaded, original)
+    assert any(block.kind == "attention" for block in anatomy(loaded).blocks)
+
+
+def test_a_convolutional_network(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    original = shallow(create_network("mobilenet_v2", width=0.1, classes=5))
+    loaded = load_onnx(dynamo_exported(original, tmp_path / "net.onnx", opset=18), size=SIZE)
+    assert_same(loaded, original)
+    kinds = [block.kind for block in anatomy(loaded).blocks]
+    assert kinds == [block.kind for block in anatomy(original).blocks]
+
+
+@pytest.mark.parametrize("images", [None, 1])
+def test_a_fixed_batch_is_named_with_the_remedy(images: int | None, tmp_path: Path) -> None:
+    """The exporter writes the number of a single image into shapes, even if it is dynamic."""
+    file = dynamo_exported(Tokens(), tmp_path / "net.onnx", opset=18, images=images)
+    with pytest.raises(PocketuneError, match=r"a batch of 1 inside; .* dynamic_shapes=.*dynamic_a"):
+        load_onnx(file, size=SIZE)
