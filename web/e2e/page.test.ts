@@ -547,6 +547,26 @@ describe.skipIf(missing)("the result of a run", () => {
   });
 });
 
+describe.skipIf(missing)("a run that goes on", () => {
+  it("can be used as soon as its classifier is computed", async () => {
+    const page = await openPage(browser, studio.url);
+    await collect(page, photos(10));
+    await train(page, "blocks", 500);
+    const usable = /^The network can be used now, and recognizes [\d.]+% of the held-out photos/;
+    const said = page.getByRole("paragraph").filter({ hasText: usable });
+    await said.waitFor();
+    expect(await violations(page)).toEqual([]);
+    await page.getByRole("button", { name: "Use it now" }).click();
+    await page.getByText("In use: your last run, with 3 classes.").waitFor();
+    await page.locator("section:visible input[type=file]").setInputFiles(photo("a.png", RED));
+    await page.getByText("a.png", { exact: true }).waitFor();
+    await goTo(page, "Take along");
+    await page.getByRole("button", { name: "Download run.zip" }).waitFor();
+    expect(page.errors).toEqual([]);
+    await page.context().close();
+  });
+});
+
 describe.skipIf(missing)("settings", () => {
   it.each([
     ["Epochs", "1.5"],
@@ -573,6 +593,8 @@ describe.skipIf(missing)("settings", () => {
     await collect(page, photos(2));
     await train(page, "last", 2000);
     await page.getByRole("heading", { name: /^Epoch \d+ of 2,?000/ }).waitFor();
+    const said = page.getByRole("paragraph").filter({ hasText: "it has a classifier for your" });
+    await said.waitFor();
     await page.context().close();
   });
 });

@@ -335,6 +335,8 @@ export type TrainEvent =
       validationLoss: number | null;
       validationAccuracy: number | null;
       best: boolean;
+      /** Whether the best values can be used: their classifier was computed or kept, or there were steps. */
+      usable: boolean;
     }
   | { kind: "checkpoint"; state: Checkpoint }
   | { kind: "paused" }

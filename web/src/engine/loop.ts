@@ -264,6 +264,7 @@ export class Loop {
       validationLoss: validation?.loss ?? null,
       validationAccuracy: validation?.value ?? null,
       best,
+      usable: epoch > 0 || this.counters.head !== "random",
     });
   }
 

@@ -288,6 +288,19 @@ export const texts = {
   pause: "Pause",
   resume: "Go on",
   stop: "Stop and keep the best",
+  usable: {
+    classification: (accuracy: string | null) =>
+      (accuracy
+        ? `The network can be used now, and recognizes ${accuracy} of the held-out photos.`
+        : "The network can be used now: it has a classifier for your photos.") +
+      " Further steps may improve it; to use it ends the run.",
+    attributes: (accuracy: string | null) =>
+      (accuracy
+        ? `The network can be used now, and tells ${accuracy} of the attributes of the held-out photos correctly.`
+        : "The network can be used now: it has a classifier for your photos.") +
+      " Further steps may improve it; to use it ends the run.",
+  },
+  useNow: "Use it now",
   discard: "Discard",
   unfinished: (epoch: number, epochs: number) =>
     `A run was interrupted. It can go on from epoch ${epoch} of ${epochs}.`,

@@ -41,6 +41,8 @@ describe("a run", () => {
     expect(kinds.slice(-2)).toEqual(["refit", "end"]);
     expect(events.filter(({ kind }) => kind === "step").length).toBe(63);
     const epochs = events.flatMap((event) => (event.kind === "epoch" ? [event.epoch] : []));
+    const usable = events.flatMap((event) => (event.kind === "epoch" ? [event.usable] : []));
+    expect(usable).toEqual(epochs.map(() => true)); // its classifier is computed first
     expect(epochs).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
     expect(events.filter(({ kind }) => kind === "checkpoint").length).toBe(1);
   });

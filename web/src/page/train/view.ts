@@ -36,6 +36,13 @@ export class TrainView {
   /** The run that can go on, while the notice offers it, and what has changed since it began. */
   private offered: Checkpoint | undefined;
   private readonly since = h("p", {});
+  /** Shown from when the classifier is computed, which is long before the run ends. */
+  private readonly usable = h("div", { class: "notice", hidden: true });
+  private readonly usableText = h("p", {});
+  /** The best accuracy of the run so far. */
+  private best: number | null = null;
+  /** Whether the run was stopped to be used at once. */
+  private isAwaited = false;
   private readonly result = h("div", { class: "notice done", hidden: true, tabIndex: -1 });
   private readonly form: ReturnType<typeof settingsForm>;
   private state: State = "ready";
@@ -62,6 +69,11 @@ export class TrainView {
     };
     this.run = new Run(project, catalog, (event) => this.on(event), actions.done, failed);
     this.kits = new KitChoice(project, catalog);
+    const useNow = () => {
+      this.isAwaited = true;
+      this.stop();
+    };
+    fill(this.usable, this.usableText, button(texts.useNow, "", useNow));
     this.form = settingsForm();
     this.element = h(
       "section",
@@ -70,6 +82,7 @@ export class TrainView {
       this.lead,
       this.notice,
       this.result,
+      this.usable,
       this.curves.element,
       this.kits.element,
       this.furtherRow,
@@ -112,6 +125,7 @@ export class TrainView {
       clear();
       return this.begin(() => {
         this.curves.restore(checkpoint);
+        this.best = checkpoint.counters.best?.value ?? null;
         return this.run.resume(checkpoint);
       });
     };
@@ -167,6 +181,8 @@ export class TrainView {
   private async begin(starting: () => Promise<void>): Promise<void> {
     this.notice.hidden = true;
     this.result.hidden = true;
+    this.best = null;
+    this.isAwaited = false;
     this.curves.begin();
     this.set("running");
     try {
@@ -187,6 +203,7 @@ export class TrainView {
     if (this.state === "stopping" && this.run.isRunning) return;
     this.curves.on(event);
     if (event.kind === "paused") this.set("paused");
+    else if (event.kind === "epoch") this.showUsable(event);
     else if (event.kind === "diverged") note(event.message);
     else if (event.kind === "stopped") this.interrupted();
     else if (event.kind === "error") {
@@ -195,7 +212,20 @@ export class TrainView {
     } else if (event.kind === "done") {
       this.set("done");
       this.showResult(event.result);
+      if (this.isAwaited) this.actions.toUse();
     }
+  }
+
+  private showUsable(event: TrainEvent & { kind: "epoch" }): void {
+    const { usable, epoch, epochs, validationAccuracy: accuracy } = event;
+    if (!usable || epoch === epochs) return; // the run is about to end
+    if (accuracy !== null) this.best = Math.max(this.best ?? 0, accuracy);
+    const said = texts.usable[this.project.task](
+      this.best === null ? null : texts.percent(this.best),
+    );
+    setText(this.usableText, said);
+    if (this.usable.hidden) announce(said);
+    this.usable.hidden = false;
   }
 
   private showResult(result: RunResult): void {
@@ -220,14 +250,16 @@ export class TrainView {
   /** While a run goes on, its controls are above its curves, and there is nothing to choose. */
   private set(state: State): void {
     const { activeElement } = document;
-    const focused = activeElement === document.body || this.controls.contains(activeElement);
+    const own = [this.controls, this.usable].some((each) => each.contains(activeElement));
+    const focused = activeElement === document.body || own;
     this.state = state;
     const { busy } = this;
     this.awake.set(busy && state !== "paused");
     this.lead.hidden = busy;
     this.kits.element.hidden = busy;
     this.form.element.hidden = busy;
-    if (busy) this.curves.element.before(this.controls);
+    if (!busy || state === "stopping") this.usable.hidden = true;
+    if (busy) this.usable.before(this.controls);
     else this.form.element.after(this.controls);
     this.showControls();
     if (focused && state !== "done") this.controls.querySelector("button")?.focus();
