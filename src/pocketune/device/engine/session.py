@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pocketune.device.machine import available_cores
 from pocketune.device.memory.addresses import check_addresses, runtime_addresses
+from pocketune.device.memory.graphs import most_arena_bytes
 from pocketune.device.memory.process import RUNTIME_BYTES, check_group, reclaim
 from pocketune.errors import OutOfMemory, PocketuneError
 from pocketune.files import refuse_undecodable, shown
@@ -40,6 +41,9 @@ RUNTIME = f"onnxruntime {ort.__version__}"
 _NO_MEMORY = "bad_alloc", "annot allocate memory", "ailed to allocate memory"
 """How the runtime and the C++ library word that the system refused memory."""
 
+_OVER_LIMIT = "Available memory of"
+"""How the runtime words that its arena would outgrow its limit."""
+
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -58,25 +62,42 @@ def products_saturate() -> bool:
         return True
 
 
-# All sessions share one arena: two would hold the peaks of both graphs.
 _TO_THE_NEXT_POWER_OF_TWO = 0
-ort.create_and_register_allocator(
-    ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT),
-    ort.OrtArenaCfg(
-        {
-            "max_mem": 0,
-            # A few large regions: adjacent free chunks of a region can hold a larger tensor, and
-            # pages that were never used take no memory.
-            "arena_extend_strategy": _TO_THE_NEXT_POWER_OF_TWO,
-            "initial_chunk_size_bytes": 1 << 25,
-            "max_dead_bytes_per_chunk": 1 << 16,  # split a free chunk rather than waste half of it
-        }
-    ),
-)
+_arena_bytes: int | None = -1
+"""Most bytes of the arena that sessions get; None without a limit."""
+
+
+def _share_arena(most: int | None) -> None:
+    """Let the sessions that are opened next share an arena of at most so many bytes, or more.
+
+    All sessions share one, since two would hold the peaks of both graphs. Only a graph that may
+    take more than those before gets another.
+    """
+    global _arena_bytes
+    if _arena_bytes is None or (most is not None and most <= _arena_bytes):
+        return
+    memory = ort.OrtMemoryInfo(
+        "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+    )
+    options = {
+        "max_mem": most or 0,
+        # A few large regions: adjacent free chunks of a region can hold a larger tensor, and
+        # pages that were never used take no memory.
+        "arena_extend_strategy": _TO_THE_NEXT_POWER_OF_TWO,
+        "initial_chunk_size_bytes": 1 << 25,
+        "max_dead_bytes_per_chunk": 1 << 16,  # split a free chunk rather than waste half of it
+    }
+    ort.create_and_register_allocator(memory, ort.OrtArenaCfg(options))
+    _arena_bytes = most
 
 
 def open_session(
-    model: Path | bytes, *, as_written: bool, integers: bool = False, packed: bool = True
+    model: Path | bytes,
+    *,
+    as_written: bool,
+    integers: bool = False,
+    packed: bool = True,
+    arena: int | None = None,
 ) -> ort.InferenceSession:
     """A session on a graph, computing on the CPU.
 
@@ -88,9 +109,12 @@ def open_session(
         integers: Fuse operators between dequantized tensors into integer operators. Otherwise
             weights stored in 8 bits are converted to float32 once, when the graph is opened.
         packed: Let the runtime keep constant kernels in the layouts that its kernels read.
+        arena: Most bytes that it may take while it runs, or a larger limit of an earlier session;
+            None without a limit.
     """
     if isinstance(model, Path):
         refuse_undecodable(model)
+    _share_arena(arena)
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = _THREADS, 1
     # between its runs, the waiting threads of a session would slow down those of another
@@ -172,7 +196,7 @@ class Graph:
         reclaim()
         try:
             with freed_at_once():
-                self._session = _open(kit, name)
+                self._session = _open(kit, name, kit.manifest.task.count(bound))
         except PocketuneError:
             raise
         except Exception as error:  # the runtime's own types, which have no common base
@@ -227,6 +251,11 @@ def first_line(error: Exception) -> str:
 def _failure(what: str, error: Exception, otherwise: str) -> PocketuneError:
     """What failed and the reason, from an error of the runtime, with the runtime's own words."""
     said = first_line(error)
+    if _OVER_LIMIT in str(error):
+        return KitError(
+            f"{what}: it takes far more memory than its manifest says; use another kit, unless you "
+            "know where it comes from"
+        )
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
         return OutOfMemory(
             f"{what}: the system refused memory ({said}); allow this process more, or use a "
@@ -235,17 +264,15 @@ def _failure(what: str, error: Exception, otherwise: str) -> PocketuneError:
     return KitError(f"{what}: {otherwise} ({said})")
 
 
-def _open(kit: Kit, name: str) -> ort.InferenceSession:
+def _open(kit: Kit, name: str, classes: int) -> ort.InferenceSession:
     """A session on a graph; for the step, on the blocked one if the processor can run it."""
-    if name == STEP:
-        return _open_step(kit)
-    integers = name == FEATURES and kit.manifest.computes_integers
-    return open_session(kit.source(name), as_written=False, integers=integers)
-
-
-def _open_step(kit: Kit) -> ort.InferenceSession:
-    packed = kit.manifest.graphs["step"].packs
-    if BLOCKED_STEP in kit.manifest.files:
+    manifest, arena = kit.manifest, most_arena_bytes(kit.manifest, classes)
+    if name != STEP:
+        integers = name == FEATURES and manifest.computes_integers
+        return open_session(kit.source(name), as_written=False, integers=integers, arena=arena)
+    packed = manifest.graphs["step"].packs
+    if BLOCKED_STEP in manifest.files:
         with contextlib.suppress(Exception):  # the runtime's own types have no common base
-            return open_session(kit.source(BLOCKED_STEP), as_written=True, packed=packed)
-    return open_session(kit.source(STEP), as_written=True, packed=packed)
+            blocked = kit.source(BLOCKED_STEP)
+            return open_session(blocked, as_written=True, packed=packed, arena=arena)
+    return open_session(kit.source(STEP), as_written=True, packed=packed, arena=arena)

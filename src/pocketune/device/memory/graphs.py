@@ -28,6 +28,10 @@ times the simulated ones, those above 1.14 by 0.2 MB (benchmarks/bench_arena.py)
 FEATURES_HELD = 2
 """Batches of features in memory: the heap keeps the place of the one before, if it is small."""
 
+MOST_TIMES, MOST_LOGITS, MOST_MORE = 4, 16, 1 << 28
+"""The runtime refuses a graph more than so many times what its manifest says of arena and weights,
+so many arrays of the size of its predictions, and so many bytes. No kit of ours comes near."""
+
 
 def arena_size(graph: GraphSpec) -> float:
     """Bytes of the runtime's arena for a graph."""
@@ -47,6 +51,18 @@ def arena_sizes(manifest: Manifest, batch: int) -> dict[str, float]:
     if manifest.graphs["step"].packs:
         sizes["step"] += manifest.graphs["step"].weights
     return sizes
+
+
+def most_arena_bytes(manifest: Manifest, classes: int) -> int:
+    """Bytes that no graph of a kit may exceed, for so many classes.
+
+    They are far more than a graph needs that is what its manifest says: a graph of a stranger could
+    make tensors of any size.
+    """
+    logits = 4 * manifest.batch * math.prod(manifest.task.output_shape(manifest.size, classes))
+    said = max(arena_sizes(manifest, manifest.batch).values())
+    said += sum(graph.opening for graph in held(manifest).values())
+    return MOST_MORE + MOST_LOGITS * logits + MOST_TIMES * round(said)
 
 
 class Held(NamedTuple):

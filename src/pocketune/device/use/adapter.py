@@ -8,6 +8,7 @@ import numpy as np
 
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.device.engine import session as runtime
+from pocketune.device.memory.graphs import most_arena_bytes
 from pocketune.device.use.export import refuse_to_overwrite
 from pocketune.device.use.model import Model, as_model
 from pocketune.errors import PocketuneError
@@ -42,7 +43,8 @@ def export_adapter(model: Model | StrPath, out: StrPath = "model.onnx_adapter") 
     """
     model, out = as_model(model), Path(out)
     refuse_to_overwrite(model.kit.path, out)
-    graph = runtime.open_session(model.kit.source(PREDICT), as_written=False)
+    arena = most_arena_bytes(model.manifest, len(model.classes))
+    graph = runtime.open_session(model.kit.source(PREDICT), as_written=False, arena=arena)
     taken = {each.name for each in graph.get_inputs()}
     values = {name: each for name, each in model.state.items() if name in taken}
     if scalars := [name for name, value in values.items() if not value.shape]:

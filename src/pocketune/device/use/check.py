@@ -9,9 +9,16 @@ import numpy as np
 
 from pocketune.arrays import StrPath
 from pocketune.device.engine.onnx import OnnxEngine
+from pocketune.device.memory.budget import limited
+from pocketune.device.memory.estimate import estimate_memory
+from pocketune.device.memory.process import ProcessMemory, process_memory
+from pocketune.device.memory.sizes import format_size
 from pocketune.kit.kit import Kit, kit_files
 from pocketune.kit.manifest import KitError
 from pocketune.kit.names import PARAMETERS
+
+MOST_ABOVE = 16_000_000
+"""Bytes by which a process may exceed what the manifest of a kit predicts."""
 
 
 def check_kit(path: StrPath) -> Iterator[tuple[str, str]]:
@@ -19,11 +26,14 @@ def check_kit(path: StrPath) -> Iterator[tuple[str, str]]:
 
     Every file must be the one that the manifest describes, and every graph hold nothing but
     operators on tensors, with the inputs and outputs of the manifest. Then a training step and a
-    prediction run on random pixels, and must give finite values.
+    prediction run on random pixels, and must give finite values. The process must not take much
+    more memory for them than the manifest predicts; that cannot be told of a process that has
+    taken more before.
 
     Raises:
         KitError: Something is wrong; the message names the file.
     """
+    _, before = limited(None)
     kit = Kit.open(path)
     manifest = kit.manifest
     yield "manifest", f"schema {manifest.schema}, made by pocketune {manifest.version}"
@@ -51,3 +61,16 @@ def check_kit(path: StrPath) -> Iterator[tuple[str, str]]:
     if not math.isfinite(step.loss):
         raise KitError(f"a step of the kit {kit.path} has a loss that is not finite")
     yield "training step", f"runs, with a loss of {step.loss:.2f} on {manifest.batch} random images"
+    yield "memory", _memory(kit, before)
+
+
+def _memory(kit: Kit, before: ProcessMemory) -> str:
+    """A few words about the memory that this process has taken for a kit."""
+    classes, peak = len(kit.manifest.classes), process_memory().peak
+    said = estimate_memory(kit.manifest, process=before.current, classes=classes, slots=0).total
+    if peak > max(before.peak, said + MOST_ABOVE):
+        raise KitError(
+            f"the kit {kit.path} took {format_size(peak)} of memory for a step, and its manifest "
+            f"says {format_size(said)}: it is not what its manifest describes"
+        )
+    return f"{format_size(peak)} at the peak, and {format_size(said)} by the manifest"
