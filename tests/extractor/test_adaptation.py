@@ -43,6 +43,20 @@ def ignore(*_: object) -> None:
     """Show nothing."""
 
 
+def test_the_first_classifier_is_computed_in_small_batches(
+    photos: ImageDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[int] = []
+    in_parts = adaptation.in_parts
+    monkeypatch.setattr(adaptation, "CALIBRATION", 5)
+    monkeypatch.setattr(
+        adaptation, "in_parts", lambda part, x: (passed.append(len(x)), in_parts(part, x))[1]
+    )
+    adapting(photos, tmp_path / "state.safetensors")[0].start()
+    assert sum(passed) == len(photos)
+    assert max(passed) == 5
+
+
 def test_a_stopped_one_ends_with_the_same_values(
     photos: ImageDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pocketune.data import ImageDataset, Loader, load_splits
+from pocketune.extractor import measuring
 from pocketune.extractor.measuring import Measurer, keys, ordered
 from pocketune.networks import normalize
 from pocketune.supernet import SubnetConfig, Supernet
@@ -56,6 +57,42 @@ def test_each_is_measured_as_if_it_were_alone(
         accuracy, loss = plainly(made, photos, pair.config)
         assert (pair.accuracy, pair.loss) == (accuracy, pytest.approx(loss, rel=1e-4))
     assert measurer.shared[0] > 2 * 2, "at least stem and first block of each size"
+
+
+def test_photos_pass_in_chunks(
+    made: Supernet,
+    photos: ImageDataset,
+    configs: list[SubnetConfig],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = list(Measurer(made, photos, photos, photos.labeled).measure(configs))
+    monkeypatch.setattr(measuring, "CHUNK", 4)  # of 15 photos
+    measurer = Measurer(made, photos, photos, photos.labeled)
+    for pair, one in zip(measurer.measure(configs), whole, strict=True):
+        assert (pair.config, pair.accuracy) == (one.config, one.accuracy)
+        assert pair.loss == pytest.approx(one.loss, rel=1e-4)
+
+
+def test_a_part_of_many_photos_is_measured_on(
+    made: Supernet,
+    photos: ImageDataset,
+    configs: list[SubnetConfig],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (few,) = Measurer(made, photos, photos.thinned(6), photos.labeled).measure(configs[:1])
+    monkeypatch.setattr(measuring, "HELD", 6)
+    assert list(Measurer(made, photos, photos, photos.labeled).measure(configs[:1])) == [few]
+
+
+def test_pixels_of_one_size_are_kept(
+    made: Supernet, photos: ImageDataset, configs: list[SubnetConfig]
+) -> None:
+    measurer = Measurer(made, photos, photos, photos.labeled)
+    for pair in measurer.measure(configs):
+        kept, size = measurer._photos, pair.config.size
+        assert kept is not None
+        assert kept.held.shape == kept.statistics.shape == (len(photos), size, size, 3)
+        assert kept.held.dtype == kept.statistics.dtype == np.uint8
 
 
 def test_the_order_changes_no_bit(

@@ -24,7 +24,7 @@ from pocketune.device.head import fit_head
 from pocketune.device.train.defaults import default_rates
 from pocketune.device.train.schedule import CosineSchedule
 from pocketune.extractor.genome import Genome
-from pocketune.extractor.measuring import in_parts, plain_subnet
+from pocketune.extractor.measuring import CALIBRATION, in_parts, plain_subnet
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.extractor.spaces import config_of
 from pocketune.files import reading, replacing
@@ -185,6 +185,7 @@ class Adaptation:
         """The classifier in closed form, of embeddings by several sub-networks.
 
         Each photo is seen by one of them, so that no photo is left out and there all the same.
+        Batch norms have the statistics of the first photos that it sees.
         """
         photos, rng = self._loader.dataset, np.random.default_rng(self._settings.seed)
         dealt = np.array_split(rng.permutation(len(photos)), min(DEALT, max(1, len(photos) // 16)))
@@ -197,13 +198,14 @@ class Adaptation:
             part = Loader(
                 photos.subset(chosen),
                 size=config.size,
-                batch=len(chosen),
+                batch=CALIBRATION,
                 train=False,
                 task=self._task,
             )
-            for batch in part.epoch(0):
+            for number, batch in enumerate(part.epoch(0)):
                 images = normalize(self._supernet, batch.images)
-                estimate_batch_norm(network, [images])
+                if not number:
+                    estimate_batch_norm(network, [images])
                 maps = in_parts(network.features, images)
                 blocks.append((maps.mean((2, 3)).numpy(), batch.labels))
         head = fit_head(lambda: iter(blocks), self._task)

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from pocketune.data import ImageDataset, Loader
+from pocketune.data.images.transforms import Pixels
 from pocketune.extractor.record import Pair
 from pocketune.networks import normalize
 from pocketune.networks.architectures.parts import PlainNetwork
@@ -21,6 +23,9 @@ CALIBRATION = 128
 """Photos that give a sub-network's batch norms their statistics, in one batch."""
 CHUNK = 64
 """Photos in a forward pass."""
+HELD = 512
+"""Photos to measure on, at most, since maps of all of them are kept. The paper has 408 of Flowers;
+with 512, the standard error of an accuracy is at most 2.2 points."""
 
 Key = tuple[object, ...]
 """What determines a part of a sub-network, given the parts before it."""
@@ -28,24 +33,26 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Photos:
-    """Photos of one size, as tensors.
+    """Photos of one size.
 
     Attributes:
-        statistics: Normalized (C, 3, S, S), for the statistics of batch norms.
-        held: Normalized (N, 3, S, S), to measure on.
+        size: Their height and width.
+        statistics: uint8 (C, S, S, 3), for the statistics of batch norms.
+        held: uint8 (N, S, S, 3), to measure on.
         labels: Of the latter.
     """
 
-    statistics: Tensor
-    held: Tensor
+    size: int
+    statistics: Pixels
+    held: Pixels
     labels: Labels
 
 
 class _Maps(NamedTuple):
-    """Feature maps of both kinds of photos, behind some part."""
+    """Feature maps of both kinds of photos, behind some part; those to measure on by chunks."""
 
     statistics: Tensor
-    held: Tensor
+    held: list[Tensor]
 
 
 def ordered(space: Space, configs: Iterable[SubnetConfig]) -> list[SubnetConfig]:
@@ -75,7 +82,7 @@ class Measurer:
     Args:
         supernet: The adapted supernet; not changed.
         training: Photos for the statistics; of the first ones.
-        held: Photos to measure on.
+        held: Photos to measure on; of more than `HELD`, so many, evenly spread.
         task: What is learned.
 
     Attributes:
@@ -86,8 +93,9 @@ class Measurer:
         self, supernet: Supernet, training: ImageDataset, held: ImageDataset, task: Task
     ) -> None:
         self._supernet = supernet
-        self._training, self._held, self._task = training.thinned(CALIBRATION), held, task
-        self._photos: dict[int, Photos] = {}
+        self._training, self._held = training.thinned(CALIBRATION), held.thinned(HELD)
+        self._task = task
+        self._photos: Photos | None = None
         self.shared = [0, 0]
 
     @torch.no_grad()
@@ -108,34 +116,42 @@ class Measurer:
         self, config: SubnetConfig, mine: list[Key], stack: list[tuple[Key, _Maps]], keep: int
     ) -> Pair:
         network = plain_subnet(self._supernet, config)
-        photos = self._sized(config.size)
-        maps = stack[-1][1] if stack else _Maps(photos.statistics, photos.held)
-        for key, part in list(zip(mine, network.features, strict=True))[len(stack) :]:
+        photos, below = self._sized(config.size), stack[-1][1] if stack else None
+        parts = list(zip(mine, network.features, strict=True))[len(stack) :]
+        kept: list[tuple[Key, _Maps] | None] = []
+        statistics = below.statistics if below else normalize(self._supernet, photos.statistics)
+        for key, part in parts:  # batch norms have their statistics before other photos pass
             with _statistics_of_input(part):
-                statistics = part(maps.statistics)
-            maps = _Maps(statistics, in_parts(part, maps.held))
-            if len(stack) < keep:
-                stack.append((key, maps))
+                statistics = part(statistics)
+            keeps = len(stack) + len(kept) < keep
+            kept.append((key, _Maps(statistics, [])) if keeps else None)
+        embeddings = []
+        for number, start in enumerate(range(0, len(photos.held), CHUNK)):
+            pixels = photos.held[start : start + CHUNK]
+            maps = below.held[number] if below else normalize(self._supernet, pixels)
+            for (_, part), entry in zip(parts, kept, strict=True):
+                maps = part(maps)
+                if entry is not None:
+                    entry[1].held.append(maps)
+            embeddings.append(maps.mean((2, 3)))
+        stack.extend(filter(None, kept))
         metric = self._task.metric()
-        metric.update(network.classifier(maps.held.mean((2, 3))).numpy(), photos.labels)
+        metric.update(network.classifier(torch.cat(embeddings)).numpy(), photos.labels)
         return Pair(config=config, accuracy=metric.score.value, loss=metric.score.loss)
 
     def _sized(self, size: int) -> Photos:
-        """The photos at a size; decoded once."""
-        if size not in self._photos:
+        """The photos at a size; those of the last one are kept, since sizes come in order."""
+        if self._photos is None or self._photos.size != size:
             statistics, _ = self._decoded(self._training, size)
-            held, labels = self._decoded(self._held, size)
-            self._photos[size] = Photos(statistics, held, labels)
-        return self._photos[size]
+            self._photos = Photos(size, statistics, *self._decoded(self._held, size))
+        return self._photos
 
-    def _decoded(self, photos: ImageDataset, size: int) -> tuple[Tensor, Labels]:
+    def _decoded(self, photos: ImageDataset, size: int) -> tuple[Pixels, Labels]:
         batches = list(
             Loader(photos, size=size, batch=CHUNK, train=False, task=self._task).epoch(0)
         )
-        images = [normalize(self._supernet, each.images) for each in batches]
-        return torch.cat(images), self._task.collate(
-            [label for each in batches for label in each.labels]
-        )
+        labels = self._task.collate([label for each in batches for label in each.labels])
+        return np.concatenate([each.images for each in batches]), labels
 
 
 def plain_subnet(supernet: Supernet, config: SubnetConfig) -> PlainNetwork:
