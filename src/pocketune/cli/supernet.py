@@ -82,6 +82,8 @@ class SpaceOptions:
     "pocketune pretrain-supernet imagenet/ --out supernet.safetensors --devices 8",
     "pocketune pretrain-supernet photos/ --out supernet.safetensors --width 0.35 \\",
     "    --weights mbv2-w0.35.safetensors --sizes 64,96 --epochs 10",
+    "pocketune pretrain-supernet photos/ --out supernet.safetensors --width 0.35 \\",
+    "    --weights mbv2-w0.35.safetensors --sizes 64,96 --epochs 0",
 )
 def pretrain_supernet(
     options: PretrainOptions,
@@ -93,11 +95,17 @@ def pretrain_supernet(
 
     All sub-networks are trained at once: first the largest, then smaller kernels, fewer blocks and
     fewer channels too. With weights of a MobileNetV2, the supernet starts from these, and photos of
-    any classes will do: every sub-network follows the largest one.
+    any classes will do: every sub-network follows the largest one. With --epochs 0 nothing is
+    trained: the supernet is written as it starts, for a search on some hundreds of photos.
     """
     from pocketune.data import load_splits
     from pocketune.device.train.display import console
 
+    if not recipe.epochs and network.weights is None:
+        raise PocketuneError(
+            "--epochs 0 trains nothing, and a supernet of random weights has nothing to search: "
+            "give pretrained weights with --weights, or more epochs"
+        )
     splits = load_splits(options.photos)
     photos = splits.train
     with author_half("pretraining a supernet"):

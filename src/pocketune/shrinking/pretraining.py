@@ -64,7 +64,8 @@ def pretrain_supernet(
         photos: A folder or file as `train` takes it, of which the training split is used; or a
             dataset. Photos of other classes need a teacher, which is then the only objective.
         out: A `.safetensors` file for `load_supernet`.
-        recipe: None stands for the defaults of `ShrinkingRecipe`.
+        recipe: None stands for the defaults of `ShrinkingRecipe`. With 0 epochs the channels are
+            sorted, and nothing is trained.
         teacher: A network of the same classes, in evaluation mode. None stands for the largest
             sub-network before it is shrunk, with the statistics of each batch.
         accelerator: `"cpu"`, `"cuda"` or `"auto"`, as Lightning Fabric takes it.
@@ -85,6 +86,10 @@ def pretrain_supernet(
         raise PocketuneError(
             "pretraining a supernet needs classes of whole images, and these photos have masks"
         )
+    if not recipe.epochs:
+        supernet.sort_channels()
+        save_supernet(supernet, out)
+        return []
     fabric = make_fabric(accelerator, devices, "pretraining a supernet")
     fabric.launch()
     training = _Training(supernet, photos, out, recipe, teacher, fabric)

@@ -25,10 +25,11 @@ class ShrinkingRecipe:
     """
 
     epochs: int = _option(
-        "Epochs of each long phase; the others take 1.5 and 0.2 times as many.",
+        "Epochs of each long phase; the others take 1.5 and 0.2 times as many. With 0 nothing is "
+        "trained, and the supernet is written with its channels sorted.",
         default=120,
         metavar="N",
-        at_least=1,
+        at_least=0,
     )
     start: str | None = _option(
         "First phase.",
