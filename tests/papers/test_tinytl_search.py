@@ -12,11 +12,13 @@ from pocketune.methods import TinyTL, adapt
 from pocketune.papers import published_memory
 from pocketune.papers.counts import PublishedMemory
 from pocketune.papers.search_cost import predictor_macs
+from pocketune.papers.tables import published_table
 from pocketune.papers.tinytl_search import (
     SPACE,
     SearchMacs,
-    call_macs,
     extremes,
+    macs_by_part,
+    parameters_by_part,
     predictor_inputs,
 )
 from pocketune.papers.trace import ModuleTrace, trace_modules
@@ -41,45 +43,26 @@ def memory(which: str) -> PublishedMemory:
     return published_memory(adapt(network(which), TinyTL()), "tinytl")
 
 
-def parameters(which: str) -> tuple[int, ...]:
-    """Main convolutions, main norms, those of the modules, classifier, all."""
-    counts = dict.fromkeys(("conv", "norm", "lite conv", "lite norm", "classifier"), 0)
-    for path, module in network(which).named_modules():
-        own = sum(p.numel() for p in module.parameters(recurse=False))
-        if own:
-            kind = "conv" if isinstance(module, nn.Conv2d) else "norm"
-            lite = "lite " if ".branch." in path else ""
-            counts["classifier" if isinstance(module, nn.Linear) else lite + kind] += own
-    return (*counts.values(), sum(counts.values()))
-
-
 def test_parameters_are_the_published_ones() -> None:
+    def parameters(which: str) -> tuple[int, ...]:
+        return tuple(parameters_by_part(network(which)).values())
+
     assert parameters("smallest") == (2_046_448, 20_416, 1_594_208, 5_424, 169_830, 3_836_326)
     assert parameters("largest") == (6_233_632, 63_728, 3_117_472, 9_968, 169_830, 9_594_630)
 
 
-def macs_by_part(which: str) -> list[int]:
+def macs(which: str) -> list[int]:
     """Of the main branch: stem, first block, reduced block, stages 0 to 5, fusion, classifier."""
-    depths = (LARGEST if which == "largest" else SMALLEST).depths
-    ends = [3]
-    for depth in (depths[0] - 1, *depths[1:], 1, 1):
-        ends.append(ends[-1] + depth)
-    bounds = [0, 1, 2, *ends]
-    found = [0] * len(bounds)
-    for call in trace(which).calls:
-        if not call.in_branch:
-            kind, _, rest = call.path.partition(".")
-            place = int(rest.partition(".")[0] or 0) if kind == "features" else 1000
-            found[max(i for i, start in enumerate(bounds) if place >= start)] += call_macs(call)
-    return found
+    *main, _ = macs_by_part(LARGEST if which == "largest" else SMALLEST, trace(which)).values()
+    return main
 
 
 def test_macs_of_each_part_are_the_published_ones() -> None:
-    assert macs_by_part("smallest") == [
+    assert macs("smallest") == [
         13_547_520, 16_558_080, 55_996_416, 21_977_088, 30_463_104, 24_366_720, 34_682_592,
         32_879_784, 24_534_888, 33_918_976, 169_728,
     ]  # fmt: skip
-    assert macs_by_part("largest") == [
+    assert macs("largest") == [
         13_547_520, 16_558_080, 111_992_832, 204_115_968, 162_306_816, 119_124_096, 172_100_544,
         149_655_408, 51_986_256, 33_918_976, 169_728,
     ]  # fmt: skip
@@ -133,6 +116,14 @@ def test_the_released_space_without_modules() -> None:
         assert sum(p.numel() for p in meta_subnet(released, config).parameters()) == count
     matrices = sum(k**4 for k in released.kernels[:-1]) * released.blocks
     assert (matrices, 6_446_886 + matrices) == (14_826, 6_461_712)
+
+
+def test_the_table_has_the_exact_counts() -> None:
+    exact = [
+        row for row in published_table("tinytl-search").rows if row.cells["figure"].paper > 4e3
+    ]
+    assert len(exact) == 2 * (6 + 12) + 3
+    assert all(row.cells["figure"].difference == 0 for row in exact)
 
 
 def test_the_predictor() -> None:

@@ -196,15 +196,19 @@ def test_what_cannot_be_saved_is_not_trained(photos: ImageDataset, tmp_path: Pat
 
 
 SCRIPT = f"""
-import sys, torch
+import os, sys, torch
 from pocketune.shrinking import ShrinkingRecipe, pretrain_supernet
 from pocketune.supernet import Space, Supernet
 
+rank = os.environ.get("LOCAL_RANK", "0")
 torch.set_num_threads(1)
-torch.manual_seed(0)
+torch.manual_seed(int(rank))  # each process has drawn values of its own
 made = Supernet(Space.from_dict({SPACE.to_dict()}))
 recipe = {SHORT}
-pretrain_supernet(made, sys.argv[1], sys.argv[2], recipe=recipe, accelerator="cpu", devices=2)
+losses = pretrain_supernet(
+    made, sys.argv[1], sys.argv[2], recipe=recipe, accelerator="cpu", devices=2
+)
+torch.save((dict(made.named_parameters()), losses), sys.argv[2] + rank)
 """
 
 
@@ -212,4 +216,13 @@ def test_two_processes_train_one_supernet(folder: Path, tmp_path: Path) -> None:
     script, out = tmp_path / "script.py", tmp_path / "supernet.safetensors"
     script.write_text(SCRIPT)
     subprocess.run([sys.executable, script, folder, out], check=True, timeout=300)
-    assert load_supernet(out).space == SPACE
+    (first, seen), (second, others) = (torch.load(f"{out}{rank}") for rank in (0, 1))
+    assert seen != others, "each has photos of its own"
+    saved, before = load_supernet(out), dict(supernet().named_parameters())
+    assert saved.space == SPACE
+    assert first.keys() == before.keys()
+    for name, value in saved.named_parameters():
+        assert torch.equal(first[name], second[name]), name
+        assert torch.equal(first[name], value), name
+    moved = {name for name, value in first.items() if not torch.equal(value, before[name])}
+    assert {"network.classifier.1.weight", "network.features.0.0.weight"} <= moved
