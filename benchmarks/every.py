@@ -67,7 +67,7 @@ RUNS = {
     "defaults_sgd": "bench_defaults.py --optimizer sgd",
     "uneven": "bench_uneven.py",
     "unknown": "bench_unknown.py",
-    "group_norm": "bench_group_norm.py --fresh",
+    "group_norm": "bench_group_norm.py --fresh --follow 16 --epochs 4",
     "filter_accuracy": "bench_filter_accuracy.py",
     "filter_segmentation": "bench_filter_segmentation.py --fresh",
     "repnet_accuracy_mbv2-w0.35": "bench_repnet_accuracy.py --network mbv2-w0.35 --fresh",
