@@ -105,6 +105,19 @@ def test_fallbacks_are_looked_at_where_nothing_fits(tmp_path: Path) -> None:
         search(tmp_path / "none", FakeSource(THREE, smaller=smaller), budget=20)
 
 
+def test_a_kit_that_takes_more_than_predicted_leaves_the_next_fallback(tmp_path: Path) -> None:
+    class Rounded(FakeSource):
+        def kit(self, candidate: Candidate, optimizer: str) -> Path:
+            if candidate.name == "less":
+                raise PocketuneError("its kit needs 50 MB")
+            return super().kit(candidate, optimizer)
+
+    smaller = ({"less": Facts(memory=45)}, {"least": Facts(memory=30)})
+    assert search(tmp_path / "some", Rounded(THREE, smaller=smaller), budget=48).choice == "least"
+    with pytest.raises(PocketuneError, match="no candidate could be trained: less: its kit needs"):
+        search(tmp_path / "none", Rounded(THREE, smaller=smaller[:1]), budget=48)
+
+
 @pytest.mark.parametrize(("most", "named"), [(28_000_000, True), (1_000_000, False)])
 def test_nothing_fits_because_of_a_large_photo(tmp_path: Path, most: int, named: bool) -> None:
     header = Header("WEBP", "RGB", 1710, 960)

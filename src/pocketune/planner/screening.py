@@ -58,6 +58,7 @@ class Screening:
         self.reserve: list[str] = []
         self._evidence = evidence
         self._journal = evidence.journal
+        self._fallbacks = evidence.source.fallbacks()
         self._many = len(self._journal.left) > FINALISTS
 
     def run(self) -> None:
@@ -67,9 +68,27 @@ class Screening:
             PocketuneError: Nothing fits the budget.
         """
         self._look_at_groups()
-        self._fall_back()
-        if not self._journal.left:
+        if self._journal.left:
+            self._keep_the_best()
+        elif not self.fall_back():
             raise PocketuneError(self._nothing())
+
+    def fall_back(self) -> bool:
+        """Where nothing is left, look at candidates of less memory until something fits.
+
+        Returns:
+            Whether something does.
+        """
+        while not self._journal.left and too_large(self._journal.plan):
+            candidates = next(self._fallbacks, None)
+            if candidates is None:
+                break
+            self._journal.add(candidates)
+            self._look_at_groups()
+        self._keep_the_best()
+        return bool(self._journal.left)
+
+    def _keep_the_best(self) -> None:
         self._drop_behind()
         self._look_again()
         self._predict_the_rest()
@@ -94,16 +113,6 @@ class Screening:
                 self._evidence.drop(self._mates(first), why)
             elif (fitting := self._fitting(first)) is not None and several and not late:
                 self._score_features(fitting, PHOTOS)
-
-    def _fall_back(self) -> None:
-        """Where nothing fits the budget, look at candidates of less memory until something does."""
-        rounds = self._evidence.source.fallbacks()
-        while not self._journal.left and too_large(self._journal.plan):
-            candidates = next(rounds, None)
-            if candidates is None:
-                break
-            self._journal.add(candidates)
-            self._look_at_groups()
 
     def _fitting(self, first: Trial) -> Trial | None:
         """The first trial of a group that fits the budget; those before it are dropped."""

@@ -39,11 +39,16 @@ class Search:
         self._journal.open(*self._evidence.source.find())
         screening = Screening(self._evidence)
         screening.run()
-        if len(self._journal.left) + len(screening.reserve) > 1:
-            Rounds(self._evidence).run()
-        return self._choose(screening.reserve)
+        while True:
+            if len(self._journal.left) + len(screening.reserve) > 1:
+                Rounds(self._evidence).run()
+            chosen = self._choose(screening.reserve)
+            if chosen is not None:
+                return chosen
+            if not screening.fall_back():
+                raise PocketuneError(f"no candidate could be trained: {self._evidence.why_not()}")
 
-    def _choose(self, reserve: list[str]) -> Plan:
+    def _choose(self, reserve: list[str]) -> Plan | None:
         """Choose the best trial that has a kit; else one that was dropped for a better one."""
         for trials in (self._journal.left, self._back(reserve)):
             for trial in sorted(self._evidence.order(trials), key=self._is_tight):
@@ -53,7 +58,7 @@ class Search:
                     others = [each for each in self._journal.left if each.name != trial.name]
                     self._evidence.drop(others, f"{trial.name} {self._ahead(trial)}")
                     return self._journal.write(choice=trial.name, kit=str(kit))
-        raise PocketuneError(f"no candidate could be trained: {self._evidence.why_not()}")
+        return None
 
     def _back(self, reserve: list[str]) -> list[Trial]:
         """Trials that were dropped for a better one, or whose run was too slow."""
