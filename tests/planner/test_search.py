@@ -14,12 +14,13 @@ from pocketune.data.images.cost import Decoding
 from pocketune.data.images.headers import Header
 from pocketune.errors import PocketuneError
 from pocketune.planner.candidate import Candidate
+from pocketune.planner.journal import Journal
 from pocketune.planner.plan import LeftOut, Plan
 from pocketune.planner.probe import TooSlow
 from pocketune.planner.screening import FINALISTS
 from pocketune.planner.trial import HeadScore, Probe
 
-from .fakes import MB, Facts, FakeSource, Killed, search
+from .fakes import MB, Facts, FakeSource, Killed, asked, search
 
 THREE = {
     "small": Facts(memory=50, value=0.7, step=0.005),
@@ -308,6 +309,19 @@ def test_a_kill_at_any_moment_leaves_the_same_plan(tmp_path: Path, known: dict[s
         assert len(again) == len([c for c in whole.calls if not c.startswith("kit")]) - len(
             measured
         )
+
+
+def test_a_second_kill_loses_nothing_that_was_measured_before_the_first(tmp_path: Path) -> None:
+    whole = FakeSource(THREE)
+    search(tmp_path / "whole", whole, budget=100, time=300.0)
+    with pytest.raises(Killed):
+        search(tmp_path, FakeSource(THREE, dies=len(whole.calls) - 1), budget=100, time=300.0)
+    measured = Plan.read(tmp_path)
+    journal = Journal(tmp_path, asked(100, 300.0), say=lambda _: None)
+    journal.write(process=1)  # before anything is recalled
+    journal.open(*FakeSource(THREE).find())
+    journal.write()
+    assert Plan.read(tmp_path) == measured
 
 
 def test_a_finished_plan_measures_nothing_again(tmp_path: Path) -> None:

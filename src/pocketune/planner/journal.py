@@ -76,10 +76,16 @@ class Journal:
         self.plan = replace(self.plan, trials=kept)
 
     def write(self, **changes: object) -> Plan:
-        """Change fields of the plan and write it."""
+        """Change fields of the plan and write it.
+
+        What a plan that was stopped knows stays in the file until all of it is recalled: another
+        kill loses nothing.
+        """
         self.plan = replace(self.plan, **changes)  # type: ignore[arg-type]
-        make_folder_of(self._path)
-        self.plan.write(self._path)
+        earlier = _measured(self._earlier) if self._earlier else 0
+        if self.plan.choice is not None or _measured(self.plan) >= earlier:
+            make_folder_of(self._path)
+            self.plan.write(self._path)
         return self.plan
 
     def _read(self, asked: Asked) -> Plan | None:
@@ -97,3 +103,12 @@ class Journal:
             self.say(f"planning anew: {self._path} was made with {strange}")
             return None
         return earlier
+
+
+def _measured(plan: Plan) -> int:
+    """The number of measurements in a plan."""
+    own = ("cost", "built_seconds", "failed_seconds", "late_seconds")
+    return (plan.timing is not None) + sum(
+        len(trial.heads) + len(trial.probes) + sum(getattr(trial, name) is not None for name in own)
+        for trial in plan.trials
+    )
