@@ -37,6 +37,25 @@ def test_the_module_of_an_operator_that_a_kit_does_not_have_is_named(tmp_path: P
     refuse(network, FullFineTune(), tmp_path, r"module 'pool\.0\.conv': only convolutions of")
 
 
+class Recurrent(nn.Module):
+    """A recurrent layer over the pixels of a map."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layer = nn.GRU(channels, channels, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x.flatten(2).mT)[0].mT[..., None]
+        return y
+
+
+@pytest.mark.parametrize("method", [LastLayer(), FullFineTune()], ids=str)
+def test_a_recurrent_layer_is_named(method: Method, tmp_path: Path) -> None:
+    network = tiny()
+    network.pool = nn.Sequential(Recurrent(network.classifier.in_features), network.pool)
+    refuse(network, method, tmp_path, r"module 'pool\.0\.layer': ")
+
+
 class Mixing(nn.Module):
     """A function of the features of all images, before the output layer."""
 

@@ -165,6 +165,41 @@ def test_channels_last_and_a_softmax(tmp_path: Path) -> None:
     assert load_onnx(file, size=SIZE, classes=3)(images()).shape == (3, 3)
 
 
+def test_a_universal_inverted_bottleneck_without_a_shortcut_is_one_block(tmp_path: Path) -> None:
+    original = drawn(create_network("mobilenet_v4_small", classes=CLASSES, width=0.1)).eval()
+    loaded = load_onnx(exported(original, tmp_path / "net.onnx"), size=SIZE).eval()
+    assert_close(loaded(images()), original(images()))
+    assert list(map(shape, anatomy(loaded).blocks)) == list(map(shape, anatomy(original).blocks))
+
+
+def test_a_norm_as_a_product_and_a_sum_and_scores_of_a_convolution(tmp_path: Path) -> None:
+    """As tf2onnx writes Keras' MobileNets."""
+    rng = np.random.default_rng(0)
+    shapes = {"a": (4, 3, 3, 3), "b": (4,), "d": (4, 1, 3, 3), "p": (6, 4, 1, 1), "c": (6,)}
+    shapes |= {"m": (1, 4, 1, 1), "s": (1, 4, 1, 1), "o": (5, 6, 1, 1), "q": (5,)}
+    constants = {
+        name: rng.standard_normal(sides).astype(np.float32) for name, sides in shapes.items()
+    }
+    nodes = [
+        node("Conv", ["x", "a", "b"], ["x1"]),
+        node("Relu", ["x1"], ["x2"]),
+        node("Conv", ["x2", "d"], ["x3"], group=4),
+        node("Mul", ["x3", "m"], ["x4"]),
+        node("Add", ["x4", "s"], ["x5"]),
+        node("Relu", ["x5"], ["x6"]),
+        node("Conv", ["x6", "p", "c"], ["x7"]),
+        node("GlobalAveragePool", ["x7"], ["x8"]),
+        node("Conv", ["x8", "o", "q"], ["x9"]),
+        node("Reshape", ["x9", "to"], ["y"]),
+    ]
+    constants["to"] = np.array([-1, 5])
+    loaded = load_onnx(written(tmp_path / "net.onnx", nodes, constants), size=8, classes=3)
+    assert [type(layer).__name__ for layer in loaded.layers][-2:] == ["Flatten", "Linear"]
+    (block,) = anatomy(loaded).blocks
+    assert [layer.norm is not None for layer in block.layers] == [True, True]
+    assert loaded.eval()(torch.randn(2, 3, 8, 8)).shape == (2, 3)
+
+
 def test_shapes_that_the_file_computes_are_constants(tmp_path: Path) -> None:
     nodes = [
         node("Relu", ["x"], ["r"]),
@@ -296,6 +331,19 @@ class Attending(nn.Module):
         return scores
 
 
+class Encoding(nn.Module):
+    """Layers of a transformer over the tokens of a convolution."""
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.patches, self.layers, self.head = nn.Conv2d(3, 8, 8, 8), layers, nn.Linear(8, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = self.patches(x).flatten(2).transpose(1, 2)
+        scores: torch.Tensor = self.head(self.layers(tokens).mean(1))
+        return scores
+
+
 class TestTransformers:
     """Attention splits, transposes and joins tensors in which the batch is not always first."""
 
@@ -304,6 +352,8 @@ class TestTransformers:
         original = tiny(name).eval()
         loaded = load_onnx(exported(original, tmp_path / "net.onnx"), size=SIZE).eval()
         assert_close(loaded(images()), original(images()))
+        kinds = [block.kind for block in anatomy(loaded).blocks]
+        assert kinds == [block.kind for block in anatomy(original).blocks]
         assert any(isinstance(module, nn.LayerNorm) for module in loaded.modules())
         assert loaded.train()(images(5)).shape == (5, 3)
 
@@ -314,6 +364,13 @@ class TestTransformers:
         assert_close(loaded(images()), original(images()))
         for method in (LastLayer(), FullFineTune()):
             compile(adapt(loaded, method), tmp_path / method.name, batch=2, size=SIZE)
+
+    def test_attention_and_mlp_with_norms_behind_them_are_a_block(self, tmp_path: Path) -> None:
+        encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        original = Encoding(nn.TransformerEncoder(encoder, 3, enable_nested_tensor=False)).eval()
+        loaded = load_onnx(exported(original, tmp_path / "net.onnx"), size=SIZE).eval()
+        assert_close(loaded(images()), original(images()))
+        assert [block.kind for block in anatomy(loaded).blocks] == ["attention"] * 3
 
     def test_a_softmax_of_old_opsets_is_along_the_last_axis(self, tmp_path: Path) -> None:
         nodes = [node("Softmax", ["x"], ["d"], axis=1), *head("d")]

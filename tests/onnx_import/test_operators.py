@@ -128,6 +128,13 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], torch.Tensor
             X, weight=torch.tensor([1.0, 2, 3]), bias=torch.tensor([0, 1.0, 0])
         ),
     ),
+    "transposed convolution": (
+        [node("ConvTranspose", ["x", "a", "b"], ["d"], strides=[2, 2], pads=[1, 0, 1, 0])],
+        {"a": np.arange(36, dtype=np.float32).reshape(3, 3, 2, 2) / 9, "b": np.float32([1, 2, 3])},
+        nn.functional.conv_transpose2d(
+            X, torch.arange(36.0).view(3, 3, 2, 2) / 9, torch.tensor([1.0, 2, 3]), 2, (1, 0)
+        ),
+    ),
     "sum of several": ([node("Sum", ["x", "x", "x"], ["d"])], {}, 3 * X),
     "mean of several": (
         [node("Neg", ["x"], ["n"]), node("Mean", ["x", "x", "n"], ["d"])],
@@ -257,6 +264,14 @@ def test_a_gradient_passes_through_selected_places(tmp_path: Path) -> None:
     adapted = adapt(load_onnx(file, size=8), FullFineTune())
     assert account(adapted, batch=2, size=8).flops.backward > 0
     compile(adapted, tmp_path / "kit", batch=2, size=8)  # which compares it with the network
+
+
+def test_classes_instead_of_scores_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    *nodes, last = head("x")
+    last.output[0] = "scores"
+    nodes += [last, node("ArgMax", ["scores"], ["y"], axis=1)]
+    with pytest.raises(PocketuneError, match=r"no float32 class scores .* such as an ArgMax"):
+        load_onnx(written(tmp_path / "net.onnx", nodes, HEAD), size=8)
 
 
 @pytest.mark.parametrize(

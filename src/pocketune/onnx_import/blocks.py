@@ -12,15 +12,18 @@ from pocketune.networks.anatomy.modules import (
     is_norm,
     is_pointwise,
     is_spatial,
+    weighs,
 )
-from pocketune.onnx_import.parts import Chain, Residual
+from pocketune.onnx_import.operators.attention import Attention
+from pocketune.onnx_import.parts import Chain, Residual, Transformer
 
 
 def with_blocks(modules: Sequence[nn.Module]) -> list[nn.Module]:
     """The same row, in which modules that are a block together are one module.
 
     A residual is a block, with an activation behind it. Without a residual, a block ends where a
-    1x1 convolution projects the channels of a depthwise one, or of a dense one linearly.
+    1x1 convolution projects the channels of a depthwise one, or of a dense one linearly. Attention
+    and the MLP behind it are a block together.
     """
     found: list[nn.Module] = []
     run: list[nn.Module] = []
@@ -34,12 +37,19 @@ def with_blocks(modules: Sequence[nn.Module]) -> list[nn.Module]:
             if place < len(modules) and is_activation(modules[place]):
                 module = Residual([*module.main], [*(module.downsample or ())], modules[place])
                 place += 1
-            found.append(module)
+            joined = _transformer(found, module, modules[place:])
+            if joined is None:
+                found.append(module)
+                continue
+            place += joined.last is not None
+            del found[-1 if joined.norm is None else -2 :]
+            found.append(joined)
             continue
         run.append(module)
         if is_convolution(module) and is_pointwise(module):
             behind = list(_behind(modules[place:]))
-            if _is_projection(run, behind):
+            is_last = _is_projection(run, behind)
+            if is_last and not _is_expansion(run, behind, modules[place + len(behind) :]):
                 run += behind
                 place += len(behind)
                 found += _last_block(run)
@@ -62,7 +72,45 @@ def _is_projection(run: Sequence[nn.Module], behind: Sequence[nn.Module]) -> boo
     if not before:
         return False
     linear = not any(is_activation(module) for module in behind)
-    return is_depthwise(before[-1]) or (linear and is_spatial(before[-1]))
+    expanded = len(before) > 1 and is_depthwise(before[-2])  # see _is_expansion
+    return is_depthwise(before[-1]) or (linear and (is_spatial(before[-1]) or expanded))
+
+
+def _is_expansion(
+    run: Sequence[nn.Module], behind: Sequence[nn.Module], rest: Sequence[nn.Module]
+) -> bool:
+    """Whether a universal inverted bottleneck goes on, of which a depthwise layer is the first.
+
+    That layer ends linearly, the 1x1 convolution behind it does not, and the next one does, perhaps
+    after another depthwise one.
+    """
+    depthwise = max(place for place, module in enumerate(run[:-1]) if is_convolution(module))
+    if any(map(is_activation, run[depthwise:])) or not any(map(is_activation, behind)):
+        return False
+    for place, module in enumerate(rest):
+        if isinstance(module, Residual) or (is_convolution(module) and is_spatial(module)):
+            return False
+        if is_convolution(module) and is_pointwise(module):
+            return not any(map(is_activation, _behind(rest[place + 1 :])))
+    return False
+
+
+def _transformer(
+    found: Sequence[nn.Module], mlp: Residual, rest: Sequence[nn.Module]
+) -> Transformer | None:
+    """The block of attention, found before, and the MLP behind it, with norms after both sums."""
+    norm = found[-1] if found and isinstance(found[-1], nn.LayerNorm) else None
+    before = found[-1:] if norm is None else found[-2:-1]
+    if not before or not isinstance(before[0], Residual):
+        return None
+    if not _attends(before[0]) or _attends(mlp) or not any(map(weighs, mlp.modules())):
+        return None
+    last = rest[0] if norm is not None and rest and isinstance(rest[0], nn.LayerNorm) else None
+    return Transformer(before[0], norm, mlp, last)
+
+
+def _attends(residual: Residual) -> bool:
+    return any(isinstance(module, (Attention, nn.Softmax)) for module in residual.modules())
 
 
 def _last_block(run: Sequence[nn.Module]) -> list[nn.Module]:

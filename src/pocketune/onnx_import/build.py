@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import TypeGuard
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from pocketune.networks.anatomy.modules import is_convolution
+from pocketune.networks.anatomy.modules import is_convolution, weighs
 from pocketune.onnx_import.file import Node, OnnxFile
 from pocketune.onnx_import.operators import make_module
 from pocketune.onnx_import.parts import Gate, Meeting, Residual, Steps, WithConstant
@@ -33,7 +33,7 @@ class Builder:
         made: list[nn.Module] = []
         for segment in segments(given, nodes):
             for module in self._modules(segment):
-                _append(made, module)
+                self._append(made, module, segment.output)
         return made
 
     def _modules(self, segment: Segment) -> list[nn.Module]:
@@ -54,12 +54,30 @@ class Builder:
         folded = self._unfold and node.output not in self._pooled
         if not (folded and is_convolution(module)) or module.bias is None:
             return [module]
-        norm = nn.BatchNorm2d(module.out_channels)
-        norm.bias.data = module.bias.data
-        assert norm.running_var is not None
-        norm.running_var -= norm.eps
+        norm = _norm_of(module.bias.data)
         module.bias = None
         return [module, norm]
+
+    def _append(self, made: list[nn.Module], module: nn.Module, output: str) -> None:
+        """Add a module to a row; one that completes the module before it replaces that one.
+
+        TensorFlow's converters fold a norm behind a depthwise convolution into a product and a sum.
+        """
+        last = made[-1] if made else None
+        if not isinstance(module, WithConstant):
+            made.append(module)
+        elif module.function is torch.add and _lacks_bias(last):
+            last.bias = nn.Parameter(module.constant.flatten().expand(last.out_features).clone())
+        elif self._unfold and (conv := _scaled_convolution(last, module)) is not None:
+            each = module.constant.flatten()
+            if module.function is torch.mul:
+                conv.weight.data = conv.weight.data * each[:, None, None, None]
+            elif output in self._pooled:
+                conv.bias = nn.Parameter(each.clone())
+            else:
+                made.append(_norm_of(each.clone()))
+        else:
+            made.append(module)
 
     def _branched(self, segment: Segment) -> nn.Module:
         found = branches(segment)
@@ -69,8 +87,12 @@ class Builder:
         parts = [self.chain(segment.input, nodes) for nodes in found]
         kind = segment.nodes[-1].kind
         if kind == "Add" and len(parts) == 2:
-            main, other = sorted(parts, key=_convolutions, reverse=True)
-            if _convolutions(main) > max(_convolutions(other), 1 if other else 0):
+            main, other = sorted(parts, key=lambda part: (_convolutions(part), _layers(part)))[::-1]
+            # PyTorch's exporter may transpose the tokens in both branches
+            moves = not other or not (_layers(other) or _convolutions(main))
+            if moves and _layers(main):
+                return Residual(main, other)
+            if _convolutions(main) > max(_convolutions(other), 1):
                 return Residual(main, other)
         if kind == "Mul" and [] in parts and len(parts) == 2:
             (gate,) = [part for part in parts if part] or [[]]
@@ -90,13 +112,22 @@ def _behind_pooling(file: OnnxFile) -> set[str]:
     return found
 
 
-def _append(made: list[nn.Module], module: nn.Module) -> None:
-    """Add a module to a row; one that completes the module before it replaces that one."""
-    last = made[-1] if made else None
-    if isinstance(module, WithConstant) and module.function is torch.add and _lacks_bias(last):
-        last.bias = nn.Parameter(module.constant.flatten().expand(last.out_features).clone())
-    else:
-        made.append(module)
+def _norm_of(bias: Tensor) -> nn.BatchNorm2d:
+    """A norm that only adds a bias."""
+    norm = nn.BatchNorm2d(len(bias))
+    norm.bias.data = bias
+    assert norm.running_var is not None
+    norm.running_var -= norm.eps
+    return norm
+
+
+def _scaled_convolution(last: nn.Module | None, module: WithConstant) -> nn.Conv2d | None:
+    """A convolution without bias, if the module has a factor or a term for each of its channels."""
+    if not isinstance(last, nn.Conv2d) or last.bias is not None:
+        return None
+    shape = (1,) * (4 - module.constant.dim()) + tuple(module.constant.shape)
+    fits = shape == (1, last.out_channels, 1, 1)
+    return last if fits and module.function in (torch.mul, torch.add) else None
 
 
 def _lacks_bias(module: nn.Module | None) -> TypeGuard[nn.Linear]:
@@ -105,6 +136,10 @@ def _lacks_bias(module: nn.Module | None) -> TypeGuard[nn.Linear]:
 
 def _convolutions(modules: Sequence[nn.Module]) -> int:
     return sum(is_convolution(part) for module in modules for part in module.modules())
+
+
+def _layers(modules: Sequence[nn.Module]) -> int:
+    return sum(weighs(part) for module in modules for part in module.modules())
 
 
 def _self_gated(gate: Sequence[nn.Module]) -> nn.Module | None:

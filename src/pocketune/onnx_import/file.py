@@ -141,7 +141,10 @@ def read_file(path: Path, size: int) -> OnnxFile:
     if nodes and nodes[-1].kind in ("Softmax", "LogSoftmax"):  # the loss has its own
         output, nodes = nodes[-1].data[0], nodes[:-1]
     if values[output].dtype != np.float32 or values[output].shape[0] != len(images):
-        raise PocketuneError(f"{path} gives no float32 class scores for each image")
+        raise PocketuneError(
+            f"{path} gives no float32 class scores for each image; export the network without what "
+            "follows them, such as an ArgMax"
+        )
     needed = _needed(nodes, output)
     return OnnxFile(
         path=path,

@@ -14,6 +14,7 @@ from pocketune.networks.architectures.parts import initialize_linear
 from pocketune.onnx_import.blocks import with_blocks
 from pocketune.onnx_import.build import Builder
 from pocketune.onnx_import.file import OnnxFile, read_file
+from pocketune.onnx_import.output import with_linear_output
 from pocketune.onnx_import.parts import OnnxNetwork
 
 TOLERANCE = 1e-4
@@ -54,7 +55,8 @@ def load_onnx(
     """
     file = read_file(Path(path), size)
     layers = Builder(file).chain(file.input, file.nodes)
-    network = OnnxNetwork(with_blocks(layers), channels_last=file.channels_last)
+    layers = with_linear_output(with_blocks(layers), file)
+    network = OnnxNetwork(layers, channels_last=file.channels_last)
     _compare(network, file)
     _require_any_batch(network, file)
     name = f"{shown(file.path.stem, 40)}.onnx"  # no registered network has the suffix

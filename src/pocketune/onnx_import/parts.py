@@ -178,6 +178,36 @@ class Residual(nn.Module):
         return y if self.activation is None else self.activation(y)
 
 
+class Transformer(nn.Module):
+    """Attention and the MLP behind it, which are a block together.
+
+    Args:
+        attention: Of the first residual.
+        norm: Between the two, and `last` behind them, if norms follow the sums.
+        mlp: Of the second residual.
+        last: See `norm`.
+    """
+
+    def __init__(
+        self,
+        attention: Residual,
+        norm: nn.Module | None,
+        mlp: Residual,
+        last: nn.Module | None,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.norm = norm
+        self.mlp = mlp
+        self.last = last
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens -> tokens."""
+        for module in (self.attention, self.norm, self.mlp, self.last):
+            x = x if module is None else module(x)
+        return x
+
+
 class Gate(nn.Module):
     """`x * gate(x)`: squeeze-and-excitation."""
 

@@ -195,6 +195,10 @@ def _trace(
         except PocketuneError:
             raise
         except Exception as error:  # a forward pass may raise anything
+            if not running and (path := _recurrent(network)):  # in the backward pass
+                raise PocketuneError(
+                    f"module {path!r}: a recurrent layer cannot be trained in a kit"
+                ) from error
             reason = (str(error) or type(error).__name__).splitlines()[0]
             single = reason.startswith("Expected more than 1 value per channel")
             raise PocketuneError(
@@ -235,6 +239,12 @@ def _drawn() -> tuple[object, ...]:
     """The states of the random generators of Python and numpy."""
     state = np.random.get_state(legacy=False)["state"]  # noqa: NPY002 - what a network may use
     return random.getstate(), state["key"].tobytes(), state["pos"]
+
+
+def _recurrent(network: nn.Module) -> str | None:
+    """The path of the first recurrent layer, whose gradient PyTorch cannot trace."""
+    layers = (path for path, module in network.named_modules() if isinstance(module, nn.RNNBase))
+    return next(layers, None)
 
 
 def _place(running: list[str]) -> str:

@@ -42,6 +42,32 @@ def _conv(node: Node, file: OnnxFile) -> nn.Module:
     return made
 
 
+@makes("ConvTranspose")
+def _conv_transpose(node: Node, file: OnnxFile) -> nn.Module:
+    weight, bias = required(node, 1, file), constant(node, 2, file)
+    options = {name: tuple(v) for name, v in node.attributes.items() if isinstance(v, list)}
+    pads = options.get("pads", (0, 0, 0, 0))
+    unusual = weight.ndim != 4 or pads[:2] != pads[2:] or "output_shape" in options
+    if unusual or node.attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        raise refusal(node, file, "is not two-dimensional, or pads unequally")
+    groups = int(node.attributes.get("group", 1))
+    made = nn.ConvTranspose2d(
+        weight.shape[0],
+        weight.shape[1] * groups,
+        weight.shape[2:],
+        stride=options.get("strides", (1, 1)),
+        padding=pads[:2],
+        output_padding=options.get("output_padding", (0, 0)),
+        groups=groups,
+        bias=bias is not None,
+        dilation=options.get("dilations", (1, 1)),
+    )
+    made.weight.data = tensor_of(weight)
+    if bias is not None and made.bias is not None:
+        made.bias.data = tensor_of(bias)
+    return made
+
+
 Pair = Sequence[int]
 
 

@@ -1,0 +1,34 @@
+"""The output layer of a network from a file."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from pocketune.networks.anatomy.modules import is_pointwise, weighs
+from pocketune.onnx_import.file import OnnxFile
+from pocketune.onnx_import.operators.layers import linear
+from pocketune.onnx_import.parts import Function, Reshape
+
+_SAME = (nn.Flatten, nn.Identity, Reshape)
+"""Modules that keep all elements."""
+
+
+def with_linear_output(layers: Sequence[nn.Module], file: OnnxFile) -> list[nn.Module]:
+    """The row with a linear layer where a 1x1 convolution of one pixel gives the class scores.
+
+    Keras' MobileNetV3 ends so.
+    """
+    place = max((place for place, layer in enumerate(layers) if weighs(layer)), default=0)
+    last, scores = layers[place : place + 1], file.scores
+    if not last or not isinstance(last[0], nn.Conv2d) or not is_pointwise(last[0]):
+        return [*layers]
+    conv, behind = last[0], layers[place + 1 :]
+    only_moves = all(isinstance(each, _SAME) or _is_transpose(each) for each in behind)
+    if not only_moves or scores.ndim != 2 or scores.shape[1] != conv.out_channels:
+        return [*layers]
+    bias = None if conv.bias is None else conv.bias.data.numpy()
+    return [*layers[:place], nn.Flatten(), linear(conv.weight.data[:, :, 0, 0].numpy(), bias)]
+
+
+def _is_transpose(module: nn.Module) -> bool:
+    return isinstance(module, Function) and module.name == "Transpose"
