@@ -1,6 +1,6 @@
 """Few-bit backward: memory, time and gradients of a step, and the accuracy that is reached.
 
-    python benchmarks/bench_few_bit.py [--data FOLDER] [--parts steps accuracy] [--fresh]
+    python benchmarks/bench_few_bit.py [--data FOLDER] [--parts steps norms accuracy] [--fresh]
 
 `steps` builds kits of networks with random weights, with exact activations and with those of 8, 4,
 2 and 1 bits. The peak is that of a training run in a fresh process. For time, the kits make a step
@@ -8,8 +8,11 @@ in turn, each in a process of its own, and each is compared with the exact kit's
 counted is the processor's time. Kits are built without their comparison with PyTorch, which the
 tests make.
 
+`norms` has layer norms and activations in 8 bits by themselves and together: what they keep, and
+the error of the gradient. It measures no time, so that a busy machine does as well.
+
 `accuracy` transfers a small transformer from five classes of CIFAR-10 to the other five (see
-`cifar_transformer`), at rates that were not searched, and is skipped if the data are missing. Both
+`cifar_transformer`), at rates that were not searched, and is skipped if the data are missing. All
 compare the gradients of all trained parameters, of one batch, with the exact ones. Results in the
 .json are kept, so that a stopped run continues.
 """
@@ -18,6 +21,8 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,6 +46,8 @@ from pocketune.methods import (
     TopBlocks,
     adapt,
 )
+from pocketune.methods.plan import Plan
+from pocketune.methods.registry import register_method
 from report import keep, kept, spread, table, write
 from unchecked import skip_check
 
@@ -150,6 +157,82 @@ def steps(rounds: int, fresh: bool) -> None:
     write("few_bit_steps", "Few-bit backward: a step", f"{note}\n\n{table(header, rows)}")
 
 
+@dataclass(frozen=True)
+class OnlyOf(FewBitBackward):
+    """Few-bit backward of the layer norms alone, or of the activations alone.
+
+    Attributes:
+        norms: Whether it is the layer norms.
+    """
+
+    norms: bool = True
+
+    def finalize(self, plan: Plan, network: nn.Module) -> Plan:
+        """Leave the others as they are."""
+        found = super().finalize(plan, network)
+        others = {
+            name
+            for name in found.replaced.keys() - plan.replaced.keys()
+            if isinstance(network.get_submodule(name), nn.LayerNorm) != self.norms
+        }
+        made = {name: make for name, make in found.replaced.items() if name not in others}
+        return replace(found, replaced=made)
+
+
+NORMS: dict[str, Callable[[Method], Method]] = {
+    "nothing": lambda method: method,
+    "activations": lambda method: method + OnlyOf(norms=False),
+    "layer norms": lambda method: method + OnlyOf(norms=True),
+    "both": lambda method: method + FewBitBackward(),
+}
+"""What is in 8 bits."""
+
+
+def measure_norms(name: str) -> dict[str, dict[str, float]]:
+    """A row for each of `NORMS`, with the biases trained."""
+    torch.manual_seed(0)
+    network = pocketune.create_network(name, weights=None, classes=CLASSES)
+    batch = torch.randn(STEP_BATCH, 3, SIZE, SIZE), torch.arange(STEP_BATCH) % CLASSES
+    exact = gradient(adapt(network, BiasAndLast()), *batch)
+    rows = {}
+    for what, within in NORMS.items():
+        adapted = adapt(network, within(BiasAndLast()))
+        found = gradient(adapted, *batch)
+        with tempfile.TemporaryDirectory() as folder:
+            kit = pocketune.compile(adapted, Path(folder, "kit"), batch=STEP_BATCH, size=SIZE)
+        rows[what] = {
+            "kept": account(adapted, batch=STEP_BATCH, size=SIZE).kept_bytes / 1e6,
+            "live": kit.manifest.graphs["step"].memory / 1e6,
+            "error": 100 * float((found - exact).norm() / exact.norm()),
+        }
+        print(name, what, rows[what], flush=True)
+    return rows
+
+
+def norms(fresh: bool) -> None:
+    skip_check()
+    register_method("fewbit_only")(OnlyOf)  # a kit records the name
+    results = {} if fresh else kept("few_bit_norms")
+    for name in ("vit_tiny", "convnext_atto"):
+        if name not in results:
+            results[name] = measure_norms(name)
+            keep("few_bit_norms", results)
+    rows = [
+        [name, what, f"{row['kept']:.1f}", f"{row['live']:.1f}", f"{row['error']:.2g}"]
+        for name, cells in results.items()
+        for what, row in cells.items()
+    ]
+    header = ["network", "in 8 bits", "kept in PyTorch, MB", "tensors of the kit's step, MB"]
+    header += ["error of the gradient, %"]
+    note = (
+        f"Biases are trained. Batch {STEP_BATCH}, {SIZE} px, random weights. Kept in PyTorch is "
+        "what an eager step keeps for the backward pass; tensors of the kit's step are those alive "
+        "at its peak."
+    )
+    title = "Few-bit backward: layer norms by themselves"
+    write("few_bit_norms", title, f"{note}\n\n{table(header, rows)}")
+
+
 def measure_transfers(data: Path, results: dict[str, dict[str, Any]]) -> None:
     """The accuracies that are missing, and the errors of gradients before the transfer."""
     network, reached = pretrained(data, PHOTOS, PRETRAINING)
@@ -204,13 +287,15 @@ def transfers(data: Path, fresh: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", nargs="+", choices=("steps", "accuracy"))
+    parser.add_argument("--parts", nargs="+", choices=("steps", "norms", "accuracy"))
     parser.add_argument("--rounds", type=int, default=5, help="turns of the times")
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
     options = parse(parser)
-    parts = options.parts or ("steps", "accuracy")
+    parts = options.parts or ("steps", "norms", "accuracy")
     if "steps" in parts:
         steps(options.rounds, options.fresh)
+    if "norms" in parts:
+        norms(options.fresh)
     if "accuracy" in parts:
         transfers(options.data, options.fresh)
 

@@ -2,13 +2,15 @@
 
 No pretrained weights of a transformer are at hand. So one of 4 blocks and 64 tokens (patches of
 4 x 4 pixels) is pretrained on five classes, from random values and for few epochs, and its
-transfers to the other five, from a new classifier, are compared.
+transfers to the other five, from a new classifier, are compared. Another network takes its place
+where one is given.
 """
 
 from __future__ import annotations
 
 import io
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
+
+from pocketune.networks.anatomy.output import classifier_layers
 
 WIDTH, HEADS, PATCH, SIDE, BLOCKS = 64, 4, 4, 32, 4
 BATCH, TESTED = 32, 200
@@ -62,8 +66,8 @@ class Transformer(nn.Module):
         return logits
 
 
-def photos(path: str, classes: range, most: int) -> tuple[Tensor, Tensor]:
-    """Photos (N, 3, 32, 32) of these classes, so many of each, and their labels from 0."""
+def photos(path: str, classes: range, most: int, side: int = SIDE) -> tuple[Tensor, Tensor]:
+    """Photos (N, 3, side, side) of these classes, so many of each, and their labels from 0."""
     from pyarrow import parquet
 
     images: list[np.ndarray] = []
@@ -74,6 +78,8 @@ def photos(path: str, classes: range, most: int) -> tuple[Tensor, Tensor]:
             images.append(np.asarray(Image.open(io.BytesIO(row["image"])).convert("RGB")))
             labels.append(label)
     pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float()
+    if side != SIDE:
+        pixels = functional.interpolate(pixels, side, mode="bilinear")
     return (pixels / 255 - 0.47) / 0.25, torch.tensor(labels)
 
 
@@ -103,24 +109,40 @@ def accuracy(network: nn.Module, data: tuple[Tensor, Tensor]) -> float:
     return 100 * (scores.argmax(1) == data[1]).float().mean().item()
 
 
-def pretrained(folder: Path, photos_of_class: int, epochs: int) -> tuple[nn.Module, float]:
-    """The transformer with a new classifier, and the accuracy that its pretraining reached."""
+def pretrained(
+    folder: Path,
+    photos_of_class: int,
+    epochs: int,
+    make: Callable[[int], nn.Module] = Transformer,
+    side: int = SIDE,
+) -> tuple[nn.Module, float]:
+    """The network with a new classifier, and the accuracy that its pretraining reached.
+
+    Args:
+        folder: Of the data.
+        photos_of_class: To pretrain with.
+        epochs: Of the pretraining.
+        make: Makes the network for a number of classes.
+        side: Of its images, in pixels.
+    """
     start = time.process_time()
     torch.manual_seed(0)
-    network = Transformer(5)
+    network = make(5)
     train_file, test_file = _files(folder)
-    train(network, photos(train_file, range(5), photos_of_class), epochs, 1e-3)
-    reached = accuracy(network, photos(test_file, range(5), TESTED))
+    train(network, photos(train_file, range(5), photos_of_class, side), epochs, 1e-3)
+    reached = accuracy(network, photos(test_file, range(5), TESTED, side))
     print(f"pretrained: {reached:.1f} %, {time.process_time() - start:.0f} s", flush=True)
-    network.head = nn.Linear(WIDTH, 5)
+    for name in classifier_layers(network):
+        network.get_submodule(name).reset_parameters()  # type: ignore[operator]
     return network, reached
 
 
-def transfer(folder: Path, photos_of_class: int, tested: int = TESTED) -> Data:
+def transfer(folder: Path, photos_of_class: int, tested: int = TESTED, side: int = SIDE) -> Data:
     """The other five classes, with so many photos of each to train on and to test on."""
     train_file, test_file = _files(folder)
     classes = range(5, 10)
-    return photos(train_file, classes, photos_of_class), photos(test_file, classes, tested)
+    trained = photos(train_file, classes, photos_of_class, side)
+    return trained, photos(test_file, classes, tested, side)
 
 
 def _files(folder: Path) -> tuple[str, str]:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pocketune import create_network
+from pocketune import BiasAndLast, adapt, create_network
 from pocketune.comparison import Grid
 from pocketune.data import load_splits
 from pocketune.kit.kit import Kit
@@ -326,3 +326,27 @@ def test_fresh_pairs_of_networks_and_methods_leave_the_steps(
     assert found["dla34"]["cells"] == cells
     assert found["resnet18"]["cells"] == {**cells, "last": {"got": "kit", "why": ""}}
     assert {key: found["resnet18"][key] for key in steps} == steps
+
+
+@pytest.mark.parametrize("name", ["small", "vit_tiny", "convnext_atto"])
+def test_the_methods_of_low_rank_fit_their_networks(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    made = import_module("bench_lbp_wht").NETWORKS[name]
+    network = made.make(5)
+    for method, _ in made.methods():
+        kinds = {type(module).__name__ for module in adapt(network, method).modules()}
+        replaced = bool(kinds & {"LowRankLinear", "LowRankConv2d"})
+        assert replaced == ("LowRankBackward" in str(method)), method
+
+
+@pytest.mark.parametrize("norms", [True, False])
+def test_layer_norms_or_activations_in_few_bits(
+    norms: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    method = BiasAndLast() + import_module("bench_few_bit").OnlyOf(norms=norms)
+    network = adapt(create_network("vit_tiny", depth=0.1), method)
+    kinds = {type(module).__name__ for module in network.modules()}
+    assert ("FewBitLayerNorm" in kinds, "FewBitGELU" in kinds) == (norms, not norms)
