@@ -192,7 +192,8 @@ def main() -> None:
     if firsts:
         text += (
             "\n\nTimes of a step are medians in ms.\n\nFrom an empty page to the first prediction, "
-            f"by a classifier of ten photos: {median(firsts):.1f} s."
+            f"by a classifier of ten photos: {median(firsts):.1f} s, in a page of the benchmark\n"
+            "that has the engine but not the studio's main.js."
         )
     text += "\n\n" + table(["loaded once", "kB", "kB compressed"], loaded_bytes())
     title = (

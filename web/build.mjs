@@ -1,4 +1,8 @@
-/** Builds the page, its workers and the compressed runtime into src/pocketune/studio/site/. */
+/**
+ * Builds the page, its workers and the compressed runtime into src/pocketune/studio/site/, and fails
+ * where they take more than the limits of CONTRIBUTING.md.
+ */
+import console from "node:console";
 import { cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { basename, dirname, join } from "node:path";
@@ -9,6 +13,8 @@ import { build } from "esbuild";
 const here = dirname(fileURLToPath(import.meta.url));
 const site = join(here, "../src/pocketune/studio/site");
 const runtime = dirname(createRequire(import.meta.url).resolve("onnxruntime-web/wasm"));
+/** Most bytes, compressed: of the page and its worker, and of these with the runtime. */
+const MOST = { page: 120_000, all: 4_000_000 };
 /** The runtime of each device, and where its code and loader are. */
 const RUNTIMES = {
   wasm: ["onnxruntime-web/wasm", "ort-wasm-simd-threaded"],
@@ -63,6 +69,27 @@ for (const [, name] of Object.values(RUNTIMES)) {
   // The page decompresses it, so that any static host can serve it.
   const wasm = await readFile(join(runtime, `${name}.wasm`));
   await writeFile(join(site, `${name}.wasm.gz`), gzipSync(wasm, { level: 9 }));
+}
+
+await checkSizes();
+
+/** The GPU's worker and runtime are loaded only where they are used. */
+async function checkSizes() {
+  const page = await compressed("index.html", "styles.css", "main.js", workers.wasm);
+  const [, name] = RUNTIMES.wasm;
+  const all = page + (await compressed(`${name}.mjs`, `${name}.wasm.gz`));
+  console.log(`compressed: page and worker ${page} bytes, with the runtime ${all}`);
+  if (page <= MOST.page && all <= MOST.all) return;
+  console.error(`more than ${MOST.page} and ${MOST.all} bytes: make the page smaller`);
+  process.exitCode = 1;
+}
+
+async function compressed(...names) {
+  const sizes = names.map(async (name) => {
+    const data = await readFile(join(site, name));
+    return name.endsWith(".gz") ? data.length : gzipSync(data, { level: 9 }).length;
+  });
+  return (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0);
 }
 
 /** What the authors of the bundled kits and packages ask to be said with each copy. */

@@ -10,7 +10,7 @@ import pytest
 
 from pocketune.errors import PocketuneError
 from pocketune.studio import Site, StudioServer
-from pocketune.studio.server import LOOPBACK
+from pocketune.studio.server import LOOPBACK, POLICY
 
 from .conftest import PAGE
 
@@ -161,8 +161,9 @@ def test_no_folder_is_listed_and_none_is_left(ask: Ask, path: str) -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_nothing_can_be_written(ask: Ask, method: str) -> None:
     answer = ask("/", method)
-    assert answer.status == 501
-    answer.read()
+    assert (answer.status, answer.getheader("Allow")) == (405, "GET, HEAD")
+    assert answer.getheader("Content-Security-Policy") == POLICY
+    assert answer.read() == b"This studio answers GET and HEAD only.\n"
 
 
 def test_a_port_that_is_taken_is_one_sentence(server: StudioServer, site: Site) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import socket
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -55,6 +56,7 @@ TYPES = {
     "zip": "application/zip",
 }
 _OTHER = "application/octet-stream"
+_NONE: Mapping[str, str] = {}
 
 
 class StudioServer(ThreadingHTTPServer):
@@ -117,6 +119,18 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer(body=False)
 
+    def send_error(self, code: int, *_: object, **__: object) -> None:
+        """Refuse what the base class would answer by a page of its own, without these headers.
+
+        It closes the connection: a body that came with the request is not read.
+        """
+        self.close_connection = True
+        other = code == HTTPStatus.NOT_IMPLEMENTED  # a method of which there is no `do_`
+        said = "This studio answers GET and HEAD only." if other else "This request is not HTTP."
+        allowed = {"Allow": "GET, HEAD"} if other else {}
+        status = HTTPStatus.METHOD_NOT_ALLOWED if other else HTTPStatus(code)
+        self._refuse(status, said, {"Connection": "close", **allowed})
+
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: the address has the token."""
 
@@ -172,10 +186,10 @@ class _Handler(BaseHTTPRequestHandler):
         if body:
             self.wfile.write(data)
 
-    def _refuse(self, status: HTTPStatus, said: str) -> None:
+    def _refuse(self, status: HTTPStatus, said: str, headers: Mapping[str, str] = _NONE) -> None:
         data = f"{said}\n".encode()
         self.send_response(status)
-        self._head({"Content-Type": TYPES["txt"], "Content-Length": str(len(data))})
+        self._head({"Content-Type": TYPES["txt"], "Content-Length": str(len(data)), **headers})
         if self.command != "HEAD":
             self.wfile.write(data)
 
