@@ -5,7 +5,9 @@
 Each network gets a classifier computed from the training photos of Flowers-12, and is exported in
 float32, int8 and fp16, and for TensorFlow Lite in float32 and int8. The test photos give the
 accuracy of each file. ONNX Runtime and LiteRT run the files in turn; the time is the least of the
-processor's time for a batch of one. The script is skipped if the data are missing.
+processor's time for a batch of one. Networks of the registry, such as `convnext_atto`, have random
+weights: sizes and agreement are measured, and their accuracy says nothing. The script is skipped if
+the data are missing.
 """
 
 from __future__ import annotations
@@ -24,27 +26,35 @@ from data import parse, unpack
 from pocketune.data import Loader, load_splits
 from pocketune.device import Silent
 from pocketune.device.engine.session import open_session
+from pocketune.errors import PocketuneError
 from pocketune.methods import create_method
-from pretrained import NETWORKS, weights_file
+from pocketune.networks import list_networks
+from pretrained import NETWORKS, Pretrained, weights_file
 from report import table, write
 
 Run = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 """From an image (1, S, S, 3) to its logits."""
 TURNS = 30
 """Times that each file is run; the least counts."""
+KINDS = (("", "int8"), ("", "fp16"), ("tflite", "float32"), ("tflite", "int8"))
+"""Runtimes, ONNX Runtime the unnamed, and precisions."""
+RANDOM = {name: Pretrained(name, 1.0, 128) for name in list_networks(dense=False)}
+"""Networks without published weights at hand."""
 
 
 def exports(run: Path, folder: Path) -> tuple[dict[str, Path], dict[str, pocketune.Reduced]]:
-    """The files by their precision, and what the exports say about themselves."""
-    files = {"float32": pocketune.export(run, folder / "float32.onnx")}
-    told = {}
-    for precision in ("int8", "fp16"):
-        made = pocketune.export_reduced(run, folder / f"{precision}.onnx", precision=precision)
-        files[precision], told[precision] = made.path, made
-    for precision in ("float32", "int8"):
-        key = f"tflite {precision}"
-        made = pocketune.export_tflite(run, folder / f"{precision}.tflite", precision=precision)
-        files[key], told[key] = made.path, made
+    """The files by their precision, and what the exports say; those that are refused are told."""
+    files, told = {"float32": pocketune.export(run, folder / "float32.onnx")}, {}
+    for runtime, precision in KINDS:
+        key = f"{runtime} {precision}".strip()
+        make = pocketune.export_tflite if runtime else pocketune.export_reduced
+        out = folder / f"{precision}.{runtime or 'onnx'}"
+        try:
+            made = make(run, out, precision=precision)
+        except PocketuneError as error:
+            print(key, error, flush=True)
+        else:
+            files[key], told[key] = made.path, made
     return files, told
 
 
@@ -91,9 +101,10 @@ def times(runs: Mapping[str, Run], images: NDArray[np.uint8]) -> dict[str, float
 
 def rows(name: str, data: Path, photos: Path, scratch: Path) -> list[list[str]]:
     """A row for each precision."""
-    network = NETWORKS[name]
+    network = NETWORKS.get(name) or RANDOM[name]
+    weights = weights_file(data, name) if name in NETWORKS else None
     kit, run = scratch / f"{name}.kit", scratch / f"{name}.run"
-    network.kit(kit, create_method("last"), weights_file(data, name), photos)
+    network.kit(kit, create_method("last"), weights, photos)
     pocketune.train(kit, photos / "train", run, epochs=0, progress=Silent())
     folder = scratch / f"{name}.exports"
     folder.mkdir()
@@ -102,14 +113,18 @@ def rows(name: str, data: Path, photos: Path, scratch: Path) -> list[list[str]]:
     images, labels = photos_of(photos, network.size)
     right, spent = accuracies(runs, images, labels), times(runs, images)
     found = []
-    for key, file in files.items():
+    for key in ("float32", *(f"{runtime} {precision}".strip() for runtime, precision in KINDS)):
+        if key not in files:
+            found.append([name, key, *["refused"] * 6])
+            continue
+        file = files[key]
         agreement = told[key].agreement if key in told else None
         same = error = floats = ""
         if agreement is not None:
             same, error = f"{agreement.same:.1%}", f"{agreement.error:.1%}"
             floats = f"{told[key].float_layers} of {told[key].layers}" if told[key].layers else ""
         size = f"{file.stat().st_size / 1e6:.2f}"
-        measured = [f"{right[key]:.1f}", f"{spent[key]:.1f}"]
+        measured = [f"{right[key]:.1f}" if weights else "", f"{spent[key]:.1f}"]
         found.append([name, key, size, *measured, same, error, floats])
         print(found[-1], flush=True)
     return found
@@ -120,7 +135,7 @@ def main() -> None:
     parser.add_argument(
         "--networks",
         nargs="+",
-        choices=NETWORKS,
+        choices=[*NETWORKS, *RANDOM],
         default=["mbv2-w0.35", "proxyless-w0.3", "mcunet-5fps"],
     )
     options = parse(parser)
@@ -134,7 +149,7 @@ def main() -> None:
         "Flowers-12, 128 px, classifier computed from the training photos. Accuracy on 240 test "
         "photos, in percent; ms of the processor for one photo, all threads, the least of "
         f"{TURNS}, the files in turn. Same answers and error of the logits are what `export` says, "
-        "on the run's validation photos."
+        "on the run's validation photos. Networks without an accuracy have random weights."
     )
     header = [
         *("network", "precision", "MB", "accuracy", "ms"),

@@ -26,13 +26,13 @@ class Pretrained:
         """The network with these weights, for a comparison."""
         return {**asdict(self), "weights": str(weights)}
 
-    def kit(self, out: Path, method: Method, weights: Path, photos: Path) -> None:
-        """Build the kit that `pocketune train` would build for these photos."""
+    def kit(self, out: Path, method: Method, weights: Path | None, photos: Path) -> None:
+        """Build the kit that `pocketune train` would build; no weights are random ones."""
         build_kit(
             out,
             network=self.network,
             method=method,
-            weights=str(weights),
+            weights=None if weights is None else str(weights),
             width=self.width,
             padding=self.padding,
             size=self.size,

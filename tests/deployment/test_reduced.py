@@ -23,6 +23,7 @@ from pocketune.kit.kit import Kit
 
 from ..device.runs import write_photos
 from ..device.tiny_kit import TinyKit
+from .tflite.graphs import model_of, quantized, random_images
 
 
 def logits(file: Path, images: np.ndarray) -> np.ndarray:
@@ -204,3 +205,18 @@ def quantized_values(model: onnx.ModelProto) -> set[str]:
     kinds = ("QuantizeLinear", "DequantizeLinear")
     nodes = [node for node in model.graph.node if node.op_type in kinds]
     return {name for node in nodes for name in (*node.input[1:], *node.output)}
+
+
+def test_with_all_layers_in_float32_nothing_is_quantized() -> None:
+    weight = np.random.default_rng(0).normal(size=(4, 3, 1, 1)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["y"]),
+        helper.make_node("Sigmoid", ["y"], ["logits"]),
+    ]
+    model = model_of(nodes, (1, 4, 8, 8), w=weight)
+    (layer,) = (node.name for node in model.graph.node if node.op_type == "Conv")
+    kinds = [node.op_type for node in model.graph.node]
+    rounded = quantized(model, random_images())
+    assert "QuantizeLinear" in {node.op_type for node in rounded.graph.node}
+    plain = quantized(model, random_images(), [layer])
+    assert [node.op_type for node in plain.graph.node] == kinds

@@ -1,6 +1,6 @@
 """Small ONNX models from uint8 images, and what runtimes make of them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,10 +52,12 @@ def random_images(count: int = 4, size: int = SIZE) -> np.ndarray:
     return np.random.default_rng(1).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
 
 
-def quantized(model: onnx.ModelProto, images: np.ndarray) -> onnx.ModelProto:
-    """The model in integers, with ranges from these images."""
+def quantized(
+    model: onnx.ModelProto, images: np.ndarray, floats: Collection[str] = ()
+) -> onnx.ModelProto:
+    """The model in integers but for these layers, with ranges from these images."""
     ranges = measure_ranges(model, images, MinMax, IN_INTEGERS)
-    return StaticQuantizer(model, ranges, IN_INTEGERS).quantize()
+    return StaticQuantizer(model, ranges, IN_INTEGERS).quantize(floats)
 
 
 def run_onnx(model: onnx.ModelProto, images: np.ndarray) -> np.ndarray:

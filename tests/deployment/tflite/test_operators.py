@@ -425,6 +425,29 @@ def test_a_layer_in_float32_between_integers() -> None:
     assert np.abs(off).max() <= 2.01 * quantum(model)
 
 
+@pytest.mark.parametrize("floats", [(), (0,), (1,), (0, 1)])
+def test_activations_follow_their_layers(floats: tuple[int, ...]) -> None:
+    """Behind a layer in float32, nothing is rounded before the next layer."""
+    nodes = [
+        node("Conv", ["x", "w"], ["earlier"]),
+        node("Conv", ["earlier", "v"], ["later"]),
+        node("Gelu", ["later"], ["y"]),
+        node("Transpose", ["y"], ["turned"], perm=[0, 1, 3, 2]),
+        node("Sigmoid", ["turned"], ["gate"]),
+        node("Mul", ["turned", "gate"], ["logits"]),
+    ]
+    model = model_of(nodes, (1, 4, 8, 8), w=normal(4, 3, 1, 1), v=normal(4, 4, 1, 1))
+    layers = [each.name for each in model.graph.node if each.op_type == "Conv"]
+    images = random_images()
+    rounded = quantized(model, images, [layers[place] for place in floats])
+    content, kinds = translated(rounded)
+    behind = kinds[kinds.index("GELU") :]
+    assert ("DEQUANTIZE" in behind) == (1 not in floats)
+    if floats == (0, 1):
+        found = run_flatbuffer(content, images)
+        np.testing.assert_allclose(found, run_onnx(model, images), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("nodes", "said"),
     [

@@ -40,6 +40,8 @@ OPERATORS = ("Conv", "Clip", "Relu", "Add", "MaxPool")
 
 LAYERS = ("Conv", "Add", "Gemm", "MatMul")
 """Operators that can stay in float32 one by one."""
+_SHAPES = ("Flatten", "Gather", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators that hand on the numbers of a layer."""
 
 
 class _AsOnDevice:
@@ -91,25 +93,13 @@ class StaticQuantizer:
         self._operators = list(operators)
         self._quantizable = list(_quantizable(self._model, operators))
         self.layers = [n.name for n in self._quantizable if n.op_type in LAYERS]
-        """Names of the layers and residual sums; the operators between follow them."""
+        """Names of the layers and residual sums; the operators between follow those they read."""
 
     def quantize(self, floats: Collection[str] = ()) -> onnx.ModelProto:
         """The model with all layers quantized but those named in `floats`."""
-        quantizer = QDQQuantizer(
-            copy.deepcopy(self._model),
-            True,  # per channel
-            False,  # the full range of weights
-            QuantType.QInt8,
-            QuantType.QUInt8,
-            self._ranges,
-            [node.name for node in self._quantizable if node.name not in floats],
-            [],
-            self._operators,
-            {},
-        )
-        quantizer.quantize_model()
-        quantizer.model.topological_sort()
-        model: onnx.ModelProto = quantizer.model.model
+        model, chosen = copy.deepcopy(self._model), self._in_integers(floats)
+        if chosen:  # the quantizer takes an empty list for all nodes
+            model = self._quantized(model, chosen)
         model.graph.ClearField("value_info")
         for tensor in model.graph.initializer:
             tensor.ClearField("data_location")  # it says "in this file", which needs no saying
@@ -121,6 +111,44 @@ class StaticQuantizer:
         model.opset_import.extend(standard)
         onnx.checker.check_model(model)
         return model
+
+    def _quantized(self, model: onnx.ModelProto, chosen: list[str]) -> onnx.ModelProto:
+        quantizer = QDQQuantizer(
+            model,
+            True,  # per channel
+            False,  # the full range of weights
+            QuantType.QInt8,
+            QuantType.QUInt8,
+            self._ranges,
+            chosen,
+            [],
+            self._operators,
+            {},
+        )
+        quantizer.quantize_model()
+        quantizer.model.topological_sort()
+        made: onnx.ModelProto = quantizer.model.model
+        return made
+
+    def _in_integers(self, floats: Collection[str]) -> list[str]:
+        """The nodes to quantize: not those that read nothing but layers in float32.
+
+        Rounding between such layers costs accuracy and saves nothing.
+        """
+        chosen = []
+        integers: dict[str, bool] = {}  # of the values that come from a layer
+        quantizable = {node.name for node in self._quantizable}
+        for node in self._model.graph.node:
+            known = [integers[name] for name in node.input if name in integers]
+            follows = any(known) or not known
+            if node.name in quantizable:
+                follows = node.name not in floats if node.op_type in LAYERS else follows
+                if follows:
+                    chosen.append(node.name)
+            elif node.op_type not in _SHAPES or not known:
+                continue
+            integers.update(dict.fromkeys(node.output, follows))
+        return chosen
 
 
 def measure_ranges(
