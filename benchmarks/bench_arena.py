@@ -32,7 +32,7 @@ def work(kit: Path) -> None:
     from pocketune.device.engine.session import _open
     from pocketune.kit.kit import Kit
 
-    session = _open(Kit.open(kit, verify=False), "step.onnx")
+    session = _open(Kit.open(kit, verify=False), "step.onnx", CLASSES)
     rng, feeds = np.random.default_rng(0), {}
     for each in session.get_inputs():
         shape = [size if isinstance(size, int) else CLASSES for size in each.shape]
