@@ -44,6 +44,7 @@ RUNS = {
     "memory_causes": "bench_memory_causes.py",
     "memory_held_out": "bench_memory.py --part held-out --fresh",
     "memory_unseen": "bench_memory.py --part unseen --fresh",
+    "memory_small": "bench_memory.py --part small --fresh",
     "memory_masks": "bench_memory.py --part masks --fresh",
     "methods": "bench_methods.py --fresh",
     "mobiletl_step_mobilenet_v2": "bench_mobiletl_step.py",

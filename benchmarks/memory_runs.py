@@ -77,7 +77,7 @@ MASKS = [
 ]
 
 
-def drawn(seed: int, count: int, most: float) -> list[Row]:
+def drawn(seed: int, count: int, most: float = MOST) -> list[Row]:
     """So many different kits, which cost at most so much."""
     rng, rows = random.Random(seed), list[Row]()
     while len(rows) < count:

@@ -102,8 +102,9 @@ def values_of(labels: Iterable[str], where: str) -> dict[str, int]:
 
 
 def list_of(values: dict[str, int]) -> bytes:
-    """The names of values, as in `classes.txt`."""
-    return "".join(f"{value}={label}\n" for label, value in values.items()).encode()
+    """The names of values, as in `classes.txt`; what is no text in UTF-8 becomes a `?`."""
+    lines = "".join(f"{value}={label}\n" for label, value in values.items())
+    return lines.encode("utf-8", "replace")
 
 
 def part_of(folders: Iterable[str]) -> str | None:
