@@ -2,6 +2,7 @@
 
 import os
 import struct
+import tracemalloc
 import zipfile
 import zlib
 
@@ -255,7 +256,10 @@ class TestTableBeyondReason:
     def test_far_too_large(self, tmp_path):
         with (tmp_path / "t.csv").open("wb") as file:
             file.truncate(3 << 30)  # takes no room on the disk
+        tracemalloc.start()
         assert "larger than the 128 MB that a list of photos may" in refusal(tmp_path / "t.csv")
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+        tracemalloc.stop()
 
     def test_numbers_of_thousands_of_digits_are_names(self, tree):
         folder = tree({"1.png": 1, "2.png": 2, "3.png": 3, "4.png": 4})
