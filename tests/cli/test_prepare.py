@@ -32,3 +32,14 @@ def test_photos_that_are_not_there_are_one_sentence(run, tmp_path):
     assert result.exit_code == 1
     assert "does not exist; check the path" in result.output
     assert not (tmp_path / "small").exists()
+
+
+def test_photos_that_exceed_a_limit_are_skipped_and_named(run, large, tmp_path):
+    Image.new("RGB", (1500, 1500)).save(large / "cat" / "2.webp")
+    command = ("prepare", large, "--size", 20, "--out", tmp_path / "small")
+    result = run(*command, "--max-pixels", "1MP")
+    assert result.exit_code == 0
+    assert "cat/2.webp: its 1500 x 1500 pixels would be decoded in full" in result.stdout
+    result = run(*command, "--budget", "1MB")
+    assert result.exit_code == 1
+    assert "the budget of 1.0 MB is smaller than the " in result.stderr

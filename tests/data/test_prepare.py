@@ -171,3 +171,23 @@ def test_what_has_changed_since_is_copied_again(folder, tmp_path):
     assert done.skipped == (("cat/1.jpg", "the original is gone; delete the copy"),)
     assert Image.open(tmp_path / "small" / "cat" / "2.png").size == (30, 30)
     assert "cat/2.png,a" in (tmp_path / "small" / "labels.csv").read_text()
+
+
+def test_large_photos_are_skipped_before_they_are_decoded(tmp_path):
+    for name, kind in (("a/1.webp", "WEBP"), ("b/2.jpg", "JPEG"), ("b/3.webp", "WEBP")):
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        side = 100 if "3" in name else 1000
+        Image.new("RGB", (side, side)).save(path, kind)
+    done = prepare(tmp_path / "photos", tmp_path / "pixels", size=128, max_pixels=500_000)
+    ((name, reason),) = done.skipped
+    assert name == "a/1.webp"
+    assert reason.startswith("its 1000 x 1000 pixels would be decoded in full, and max_pixels is")
+    done = prepare(tmp_path / "photos", tmp_path / "room", size=128, room=15_000_000)
+    ((name, reason),) = done.skipped
+    assert name == "a/1.webp"
+    assert reason.startswith("decoding its 1000 x 1000 pixels takes about 2")
+    assert "more than the 15 MB that the budget leaves" in reason
+    assert (done.shrunk, done.kept) == (1, 1)
+    done = prepare(tmp_path / "photos", tmp_path / "room", size=128, room=60_000_000)
+    assert (done.shrunk, done.there, done.skipped) == (1, 2, ())

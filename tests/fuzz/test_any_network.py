@@ -1,6 +1,7 @@
 """Networks of random layers compile, and agree with PyTorch.
 
-There are 20 here, and as many as `POCKETUNE_FUZZ=10000 pytest tests/fuzz` says.
+There are 20 here, and as many as
+`POCKETUNE_FUZZ_NETWORKS=10000 pytest tests/fuzz/test_any_network.py` says.
 """
 
 import os
@@ -23,7 +24,7 @@ from pocketune.methods import BiasAndLast, FullFineTune, LastLayer, Method, Norm
 from pocketune.tasks import Attributes, Classification, Segmentation, Task
 
 FEW = 20  # the same ones in every run
-CASES = int(os.environ.get("POCKETUNE_FUZZ", FEW))
+CASES = int(os.environ.get("POCKETUNE_FUZZ_NETWORKS", FEW))
 SIZE, NAMES = 24, ("a", "b", "c")
 
 

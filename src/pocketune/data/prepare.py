@@ -6,15 +6,23 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from PIL import Image
 
 from pocketune.data.contents import labeled_files
-from pocketune.data.images.cost import MASK_BYTES, turn_for
+from pocketune.data.images.cost import (
+    MASK_BYTES,
+    check_size,
+    decoded_in_part,
+    decoding_bytes,
+    turn_for,
+)
 from pocketune.data.images.decode import oriented_size
 from pocketune.data.images.opening import UnreadableImage, open_image, reading_image
+from pocketune.data.images.pillow_headers import header_of
 from pocketune.data.images.transforms import resized
 from pocketune.data.labels.rows import is_table
 from pocketune.data.sources import FolderSource
@@ -26,12 +34,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pocketune.arrays import StrPath
+    from pocketune.data.images.headers import Header
     from pocketune.data.sources import Source
 
 SIZE = 256
 QUALITY = 95
 _MARK = ".prepared.json"
 _GONE = "the original is gone; delete the copy"
+_BESIDE = 6_000_000
+"""Bytes that the other thread, the copy and the decoders' code take beside decoding a photo."""
 _TOGETHER = 64  # files whose results wait for each other
 
 
@@ -66,6 +77,8 @@ def prepare(
     *,
     size: int = SIZE,
     lossless: bool = False,
+    max_pixels: int | None = None,
+    room: int | None = None,
     workers: int = 2,
     after_file: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Prepared:
@@ -82,6 +95,8 @@ def prepare(
             have changed since are copied again.
         size: The shorter side of the copies.
         lossless: Save all copies as PNG.
+        max_pixels: Skip photos of more pixels that would be decoded in full; see `check_size`.
+        room: Bytes for decoding; photos that take more are skipped.
         workers: Number of decoding threads.
         after_file: Called after some files with the number of those that are done, and of all.
 
@@ -98,6 +113,7 @@ def prepare(
             f"{shown(str(folder))} is inside the folder of the photos; give one beside it"
         )
     _begin(folder, _Job(str(place), size, lossless))
+    check = partial(_check, size=size, max_pixels=max_pixels, room=room)
 
     def copy(name: str) -> str | Skipped:
         target = folder / name
@@ -105,7 +121,8 @@ def prepare(
             return "there"
         try:
             make_folder_of(target)
-            return _copy(source, name, target, size, lossless=lossless, mask=name in masks)
+            mask = name in masks
+            return _copy(source, name, target, size, lossless=lossless, mask=mask, check=check)
         except UnreadableImage as error:
             return Skipped(printable(name), error.reason)
 
@@ -152,12 +169,50 @@ def _begin(folder: Path, job: _Job) -> None:
             file.write_text(json.dumps(asdict(job)) + "\n")
 
 
-def _copy(source: Source, name: str, target: Path, size: int, *, lossless: bool, mask: bool) -> str:
+def _check(header: Header, *, size: int, max_pixels: int | None, room: int | None) -> None:
+    """Refuse a photo that is not to be decoded.
+
+    Raises:
+        ValueError: It is too large, or decoding it takes too much memory.
+    """
+    check_size(header)
+    sides, pixels = f"{header.width} x {header.height} pixels", header.width * header.height
+    if max_pixels is not None and pixels > max_pixels and not decoded_in_part(header):
+        raise ValueError(
+            f"its {sides} would be decoded in full, and max_pixels is {max_pixels:,}; allow more, "
+            "or make it smaller"
+        )
+    shorter = min(header.width, header.height)
+    if room is None or shorter <= size:
+        return
+    scale = size / shorter
+    columns = round(scale * max(header.width, header.height))
+    taken = decoding_bytes(header, scale, columns) + _BESIDE
+    if taken > room:
+        raise ValueError(
+            f"decoding its {sides} takes about {taken / 1e6:.0f} MB, more than the "
+            f"{room / 1e6:.0f} MB that the budget leaves; give a larger one, or make the copy on "
+            "another machine"
+        )
+
+
+def _copy(
+    source: Source,
+    name: str,
+    target: Path,
+    size: int,
+    *,
+    lossless: bool,
+    mask: bool,
+    check: Callable[[Header], None],
+) -> str:
     """Write the copy of a file; `shrunk` or `kept`."""
     if is_table(name) or name.lower().endswith((".txt", ".names", ".yaml", ".yml")):
         _keep(source, name, target)
         return "kept"
     with reading_image(name), source.open(name) as file, open_image(file) as image:
+        if not mask:  # a photo without its mask could not be trained on
+            check(header_of(image))
         width, height = oriented_size(image)
         shorter = min(width, height)
         small = None

@@ -188,12 +188,16 @@ def check_size(header: Header, max_pixels: int | None = None) -> None:
             f"its {header.width} x {header.height} pixels take {needed >> 20} MB to decode, more "
             f"than the {MAX_WORKING_BYTES >> 20} MB allowed; make it smaller"
         )
-    in_part = header.streamed or (header.format == "JPEG" and not header.coefficients)
-    if max_pixels is not None and pixels > max_pixels and not in_part:
+    if max_pixels is not None and pixels > max_pixels and not decoded_in_part(header):
         raise ValueError(
             f"its {header.width} x {header.height} pixels would be decoded in full, and max_pixels "
             f"is {max_pixels:,}; allow more, or make it smaller with pocketune prepare"
         )
+
+
+def decoded_in_part(header: Header) -> bool:
+    """Whether an image is never in memory as a whole, as ordinary JPEGs and PNGs of 8 bits."""
+    return header.streamed or (header.format == "JPEG" and not header.coefficients)
 
 
 def limited_bytes(header: Header) -> int:

@@ -96,6 +96,17 @@ def limited(budget: int | str | None) -> tuple[int | None, ProcessMemory]:
     return None if budget is None else parse_size(budget), process_memory()
 
 
+def decoding_room(budget: int) -> int:
+    """Bytes that a budget leaves this process for decoding photos.
+
+    Raises:
+        BudgetExceeded: It has taken more before.
+    """
+    _, before = limited(budget)
+    _check_before(before, budget)
+    return budget - before.current
+
+
 def check_prediction(
     model: Model,
     budget: int | None,
