@@ -145,10 +145,11 @@ COCO = {
     ],
     "categories": [{"id": 3, "name": "cat"}],
 }
+SUN = {"label": "sun", "points": [[12, 10], [12, 15]], "shape_type": "circle"}
 LABELME = {
     "shapes": [
         {"label": "cat", "points": [[2, 2], [22, 2], [22, 18]], "shape_type": "polygon"},
-        {"label": "sun", "points": [[12, 10], [12, 15]], "shape_type": "circle"},
+        SUN,
     ],
     "imagePath": "a.png",
     "imageData": "aGk=",
@@ -246,6 +247,7 @@ HARD = (
     ("coco", b'{"images": ' + b"[" * 100_000),
     ("coco", b'{"images": [{"id": 1e999}], "annotations": [], "categories": []}'),
     ("labelme", b'{"shapes": [{"points": [[NaN, 1]], "label": "a", "shape_type": "circle"}]}'),
+    ("labelme", json.dumps({**LABELME, "shapes": [{**SUN, "label": "\ud800"}]}).encode()),
     ("yolo", b"0 nan nan inf inf 1e30 1e30\n"),
     ("yolo names", b"names: [" + b"a, " * 10_000),
 )
