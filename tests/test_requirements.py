@@ -14,8 +14,8 @@ else:
 ROOT = Path(__file__).parents[1]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 PACKAGE = re.compile(r"^([a-z0-9-]+)==(\S+)( ; .+)? \\$")
-UNLOCKED = {"torch", "pillow-heif"}
-"""torch: see requirements/README.md; no make target installs pillow-heif."""
+UNLOCKED = {"torch"}
+"""See requirements/README.md."""
 
 
 def canonical(name: str) -> str:

@@ -22,7 +22,7 @@ NO_TORCH = 'torch ; python_version < "3"'
 OF_TORCH = "filelock fsspec jinja2 networkx setuptools>=77.0.3 sympy>=1.13.3 typing-extensions"
 """What torch needs besides itself."""
 PROJECT = "pyproject.toml"
-EXTRAS = "author", "plot", "report", "retrain", "tflite", "dev"
+EXTRAS = "author", "heif", "plot", "report", "retrain", "tflite", "dev"
 
 
 def lock(

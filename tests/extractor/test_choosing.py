@@ -117,7 +117,7 @@ def test_a_kit_that_needs_more_than_its_forecast_gives_way_to_the_next(
 
     def build(*_: object, **__: object) -> object:
         built.append(1)
-        return type("Kit", (), {"manifest": None})
+        return type("Kit", (), {"manifest": None, "identity": f"kit {len(built)}"})
 
     class Costs:
         method = None
@@ -128,7 +128,7 @@ def test_a_kit_that_needs_more_than_its_forecast_gives_way_to_the_next(
     monkeypatch.setattr(kits, "_build", build)
     photos = type("Photos", (), {"classes": ("a", "b")})
 
-    def chosen(budget: int) -> tuple[Finalist, ...]:
+    def chosen(budget: int) -> tuple[tuple[Finalist, ...], str]:
         built.clear()
         return kits.build_chosen(
             *(None, found, None),  # type: ignore[arg-type]
@@ -139,7 +139,8 @@ def test_a_kit_that_needs_more_than_its_forecast_gives_way_to_the_next(
             progress=lambda _what, _share: None,
         )
 
-    first, *rest = chosen(12)
+    (first, *rest), identity = chosen(12)
     assert (first.forecast.memory, len(built), rest) == (12, 2, [found[0], found[2]])
+    assert identity == "kit 2"
     with pytest.raises(PocketuneError, match="need more than the budget of 5 bytes"):
         chosen(5)

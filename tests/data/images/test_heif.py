@@ -26,6 +26,16 @@ def test_the_item_with_most_planes_counts(data: bytes, planes: float) -> None:
     assert heif_planes(data + b"mdat" + box(3, 12)) == planes
 
 
+def test_subsampled_planes_take_less() -> None:
+    """A 12-megapixel photo of a phone took 7.3 bytes a pixel."""
+    phones, usual, alpha = (
+        view_bytes(Header("HEIF", mode, 1000, 1000, planes=planes), 224)
+        for mode, planes in (("RGB", 1.5), ("RGB", 3.0), ("RGBA", 1.5))
+    )
+    assert usual - phones == 2_000_000
+    assert alpha >= usual
+
+
 def test_deep_planes_that_are_not_subsampled_take_more() -> None:
     """The decoder first makes pixels of 16 bits a channel of them."""
     usual, deep, alpha = (

@@ -31,6 +31,7 @@ have at least 22 % of the area and an aspect ratio of 3 to 4, and a task may enl
 _MODES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I": 17, "F": 17}
 _OTHER_MODES = 4
 _FORMATS = {"WEBP": 16.25, "HEIF": 10}  # of whole images, the decoder's copies included
+_SUBSAMPLED_HEIF, _SUBSAMPLED_PLANES = 8, 1.5  # of a HEIC with a sample of chroma for four pixels
 _USUAL_PLANES, _DEEP_HEIF = 3, 6  # of a HEIC; above, 16 bits a channel are kept as well
 _PLANES, _NOTES = 1.125, 0.5
 """Size of an AVIF's planes with their edges, relative to `Header.planes`; and bytes for each pixel
@@ -274,6 +275,8 @@ def _decoder_bytes(header: Header) -> float:
     """Bytes for each pixel of a whole image, with the decoder's copies; 0 where it makes none."""
     if header.format == "HEIF":
         images = 1 + ("A" in header.mode)
+        if images == 1 and header.planes <= _SUBSAMPLED_PLANES:
+            return _SUBSAMPLED_HEIF
         deep = _DEEP_HEIF * images if header.planes > _USUAL_PLANES else 0
         return _FORMATS["HEIF"] + deep
     if header.format != "AVIF":
