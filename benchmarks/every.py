@@ -38,6 +38,7 @@ RUNS = {
     "forecast": "bench_forecast.py --fresh",
     "frigate": "bench_frigate.py",
     "frozen_eager": "bench_frozen_eager.py",
+    "hard_limit": "bench_hard_limit.py",
     "lbp_wht": "bench_lbp_wht.py",
     "lbp_wht_costs": "bench_lbp_wht_costs.py",
     "long": "bench_long.py",
