@@ -245,7 +245,8 @@ def test_a_run_trains_the_kit_within_the_same_limits(
     commands: list[tuple[object, ...]] = []
     codes = [0, 1]
 
-    def command(*arguments: object) -> tuple[int, str]:
+    def command(*arguments: object, quiet: bool) -> tuple[int, str]:
+        assert quiet  # the search has a display of its own
         commands.append(arguments)
         return codes.pop(0), ""
 
@@ -285,13 +286,13 @@ def test_repeating_resumes_the_kit_and_its_run(
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    def killed_while_training(_: str, photos: Path, *__: object) -> tuple[int, str]:
+    def killed_while_training(_: str, photos: Path, *__: object, **___: object) -> tuple[int, str]:
         train(tmp_path / "kit", photos, tmp_path / "run", epochs=2, progress=KilledTraining())
         raise AssertionError
 
-    def command(*arguments: object) -> tuple[int, str]:
+    def command(*arguments: object, quiet: bool) -> tuple[int, str]:
         commands.append(arguments)
-        return run_command(*arguments)
+        return run_command(*arguments, quiet=quiet)
 
     with monkeypatch.context() as patch:
         patch.setattr(search_module, "build_chosen", killed)

@@ -94,7 +94,7 @@ def adapt_extractor(
         method=parse_method(method.method, None, method.method_option, batch=settings.batch),
         work=options.work,
         run=options.run,
-        progress=console(sys.stderr if output.json else sys.stdout),
+        progress=console(sys.stderr) if output.json else None,
     )
     if output.json:
         print(json.dumps(asdict(record)))

@@ -68,7 +68,8 @@ def adapt_extractor(
         work: Folder of what is measured; by default that of the kit with `.search` behind.
         run: Train the kit on all photos, into this run folder, in a process that is held to the
             budget. Few photos are trained on, too, where `train` would make no steps by default.
-        progress: The progress display; standard output by default.
+        progress: The progress display; standard output by default, where the process that trains
+            the kit then writes, too.
         options: Fields of `ExtractorSettings`, which take precedence over `settings`.
 
     Returns:
@@ -107,7 +108,8 @@ def adapt_extractor(
             search.choose()
             search.build(Path(out))
     if run is not None:
-        _train(Path(photos), Path(out), Path(run), search, limit - clock.spent)
+        seconds, quiet = limit - clock.spent, progress is not None
+        _train(Path(photos), Path(out), Path(run), search, seconds, quiet=quiet)
     return search.journal.record
 
 
@@ -125,7 +127,9 @@ def _is_run_of(run: Path, kit: Path) -> bool:
     return False
 
 
-def _train(photos: Path, kit: Path, run: Path, search: Search, seconds: float) -> None:
+def _train(
+    photos: Path, kit: Path, run: Path, search: Search, seconds: float, *, quiet: bool
+) -> None:
     """Train the kit on all photos, in a process without PyTorch, in so many seconds.
 
     A run that was stopped is resumed, and one that is finished stays as it is.
@@ -139,7 +143,7 @@ def _train(photos: Path, kit: Path, run: Path, search: Search, seconds: float) -
         options += command_options(_run_settings(search))
         if math.isfinite(seconds):
             options += ["--time", max(1.0, seconds)]
-    code, _ = run_command("train", *options)
+    code, _ = run_command("train", *options, quiet=quiet)
     if code:
         raise PocketuneError(f"the kit {kit} is built, but training it has failed")
 
