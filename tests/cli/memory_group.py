@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,8 +29,9 @@ def memory_group(limit: int) -> Iterator[Path]:
         except OSError:
             continue
         try:
-            if _is_limited(group / file, limit):
-                yield group / "cgroup.procs"
+            members = group / "cgroup.procs"
+            if _is_limited(group / file, limit) and _can_be_joined(members):
+                yield members
                 return
         finally:
             group.rmdir()
@@ -42,3 +44,7 @@ def _is_limited(file: Path, limit: int) -> bool:
     except OSError:  # the group has no control of memory
         return False
     return True
+
+
+def _can_be_joined(members: Path) -> bool:
+    return subprocess.run(["sh", "-c", f"echo $$ > {members}"], check=False).returncode == 0
