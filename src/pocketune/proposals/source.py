@@ -31,12 +31,13 @@ from pocketune.planner.context import PlanContext
 from pocketune.planner.features import Features
 from pocketune.planner.plan import LeftOut
 from pocketune.planner.predict import predict_cost
+from pocketune.planner.screening import LEAST_FIRST
 from pocketune.planner.trial import HeadScore
 from pocketune.proposals.features import embed, last_maps
 from pocketune.proposals.weights import Pretrained, title_of
 from pocketune.weights import create_network
 
-METHODS = ("last", "mobiletl", "blocks", "tinytl")
+METHODS = LEAST_FIRST
 """The methods to choose from; the first is that of the fallbacks."""
 SIZES = (160, 128, 224)
 """Image sizes in pixels; the first is looked at first."""
