@@ -1,5 +1,5 @@
 /** Bytes: joining, hashing, and words for them in messages. */
-import { digest } from "./sha256";
+import { sha256 as digest } from "@noble/hashes/sha2.js";
 
 export function joined(parts: Uint8Array[]): Uint8Array<ArrayBuffer> {
   const all = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
