@@ -25,8 +25,8 @@ from typing import Any
 
 import pocketune
 from data import parse, unpack
-from pocketune.command import run_command
 from pocketune.device.train.record import RunRecord
+from pocketune.processes.command import run_command
 from pretrained import NETWORKS, weights_file
 from report import keep, kept, table, write
 

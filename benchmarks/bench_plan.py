@@ -34,12 +34,12 @@ from numpy.typing import NDArray
 
 import pocketune
 from data import parse, unpack
-from pocketune.command import run_command
 from pocketune.device.memory.sizes import parse_size
 from pocketune.device.train.record import RunRecord
 from pocketune.errors import PocketuneError
 from pocketune.methods import create_method
 from pocketune.planner.limits import PLANNING_SHARE
+from pocketune.processes.command import run_command
 from pretrained import NETWORKS, weights_file
 from report import keep, kept, spread, table, write
 

@@ -4,7 +4,7 @@ import signal
 import sys
 from types import FrameType
 
-from pocketune.signals import STOPPED, ending_signals, signal_of
+from pocketune.processes.signals import STOPPED, ending_signals, signal_of
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from pocketune.comparison.series import all_series
 from pocketune.comparison.worker import run_cell
 from pocketune.device.train import RunRecord
 from pocketune.errors import PocketuneError
-from pocketune.job import run_job
+from pocketune.processes.job import run_job
 from pocketune.tasks import Classification, Score
 
 from ..device.runs import write_run
@@ -391,7 +391,7 @@ def test_a_kill_loses_no_finished_run(
 def test_a_run_ends_with_its_parent(photos: Path, tmp_path: Path) -> None:
     planned = all_series(grid(photos, settings={"steps": 10_000}))[0].runs[0]
     code = (
-        "import sys, json; from pocketune.job import run_job; "
+        "import sys, json; from pocketune.processes.job import run_job; "
         "from pocketune.comparison.worker import RunJob; "
         "run_job('pocketune.comparison.worker', RunJob(**json.loads(sys.argv[1])))"
     )

@@ -19,7 +19,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pocketune.command import run_command
 from pocketune.device.train import train
 from pocketune.device.train.interrupt import Interrupted
 from pocketune.device.train.progress import EpochReport, PhotosReport, Silent
@@ -35,6 +34,7 @@ from pocketune.extractor.search import FEWEST_PAIRS
 from pocketune.extractor.shapes import Tables
 from pocketune.extractor.spaces import genes_of, genome_of
 from pocketune.kit.kit import Kit
+from pocketune.processes.command import run_command
 from pocketune.supernet import SubnetConfig, Supernet, save_supernet
 from pocketune.weights import load_network
 

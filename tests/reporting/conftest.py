@@ -11,7 +11,7 @@ from PIL import Image
 pytest.importorskip("jinja2", reason="reports need the extra report")
 pytest.importorskip("matplotlib", reason="reports need the extra report")
 
-from pocketune.command import run_command
+from pocketune.processes.command import run_command
 
 CLASSES = ("<script>alert(1)<b>", "größe & 花", "{{ 7 * 7 }} $x$")
 EACH = 8

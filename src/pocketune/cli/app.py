@@ -24,7 +24,7 @@ from pocketune.cli.errors import FAILED, explained, message_of, print_error
 from pocketune.device.memory.addresses import check_addresses, numpy_addresses
 from pocketune.device.memory.process import NUMPY_BYTES, check_group
 from pocketune.device.train.interrupt import Interrupted
-from pocketune.signals import STOPPED, ending_signals, signal_of
+from pocketune.processes.signals import STOPPED, ending_signals, signal_of
 
 if TYPE_CHECKING:
     from types import FrameType

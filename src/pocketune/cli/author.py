@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pocketune.command import run_command
 from pocketune.errors import PocketuneError, author_half
 from pocketune.files import writing
 from pocketune.options import flag
+from pocketune.processes.command import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketune.child import is_child
 from pocketune.cli.command import command
 from pocketune.cli.errors import print_error
 from pocketune.cli.options import LABELED, JsonOption, argument
 from pocketune.device.train.settings import RUN_PANEL, TrainSettings
 from pocketune.options import option
+from pocketune.processes.child import is_child
 from pocketune.threads import wait_asleep
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pocketune.data import MaskOptions, load_splits
 from pocketune.errors import author_half
-from pocketune.job import do_job
+from pocketune.processes.job import do_job
 from pocketune.threads import wait_asleep
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pocketune.comparison.grid import Grid
 from pocketune.errors import author_half
-from pocketune.job import do_job, run_job
+from pocketune.processes.job import do_job, run_job
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from pocketune.comparison.series import TUNING_FRACTION, Planned, Series
 from pocketune.comparison.worker import RunJob
 from pocketune.device.train.display import is_seen
 from pocketune.errors import PocketuneError
-from pocketune.job import run_job
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import MANIFEST
+from pocketune.processes.job import run_job
 
 if TYPE_CHECKING:
     from pocketune.kit.manifest import Manifest

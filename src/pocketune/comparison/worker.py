@@ -15,8 +15,8 @@ from pocketune.device.train.run import resume, train
 from pocketune.device.train.settings import TrainSettings
 from pocketune.device.use.evaluate import evaluate
 from pocketune.device.use.model import Model
-from pocketune.job import do_job
 from pocketune.kit.names import LAST, MANIFEST, RESULT
+from pocketune.processes.job import do_job
 
 
 @dataclass(frozen=True)

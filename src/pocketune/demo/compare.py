@@ -12,12 +12,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pocketune.command import run_command
 from pocketune.demo.digits import NAMES, unpack_digits
 from pocketune.errors import PocketuneError
 from pocketune.kit.bundled import bundled_kit
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import METRICS
+from pocketune.processes.command import run_command
 
 
 @dataclass(frozen=True)

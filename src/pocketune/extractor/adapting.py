@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pocketune.command import run_command
 from pocketune.device.train.defaults import default_epochs
 from pocketune.device.train.display import console
 from pocketune.device.train.folder import check_new_run_folder
@@ -26,6 +25,7 @@ from pocketune.kit.names import LAST, RESULT
 from pocketune.kit.writer import refuse_to_overwrite
 from pocketune.methods import Method, TinyTL
 from pocketune.options import takes_options, with_options
+from pocketune.processes.command import run_command
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath

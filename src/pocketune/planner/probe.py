@@ -14,8 +14,8 @@ from pocketune.device.train.record import RunRecord
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.files import writing
-from pocketune.job import do_job, run_job
 from pocketune.planner.trial import Length, Probe
+from pocketune.processes.job import do_job, run_job
 
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath

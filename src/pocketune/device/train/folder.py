@@ -20,7 +20,7 @@ from pocketune.files import is_partial, reading, refuse_undecodable, regular, wr
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST, EVENTS, LAST, METRICS, RESULT, RUN_FILES
 from pocketune.kit.storage import run_file
-from pocketune.signals import signal_of
+from pocketune.processes.signals import signal_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketune.device.train.progress import Progress
 from pocketune.errors import PocketuneError, Remedy
-from pocketune.signals import ending_signals
+from pocketune.processes.signals import ending_signals
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType

@@ -53,7 +53,7 @@ from pocketune.kit.kit import Kit
 from pocketune.kit.names import LAST, METRICS
 from pocketune.notebook import Readable
 from pocketune.options import takes_options, with_options
-from pocketune.signals import signal_of
+from pocketune.processes.signals import signal_of
 
 if TYPE_CHECKING:
     from threading import Event

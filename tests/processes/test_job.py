@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from pocketune.errors import PocketuneError
-from pocketune.job import run_job
+from pocketune.processes.job import run_job
 
 JOB = """
 import os, signal, sys, time
 from dataclasses import dataclass
-from pocketune.job import do_job
+from pocketune.processes.job import do_job
 from pocketune.errors import PocketuneError
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 
-from pocketune.signals import STOPPED, signal_of
+from pocketune.processes.signals import STOPPED, signal_of
 
 
 def run_command(
@@ -46,7 +46,7 @@ def run_module(
         KeyboardInterrupt: This process is interrupted.
         SystemExit: This process is interrupted, and the subprocess has said so; with its exit code.
     """
-    child = [sys.executable, "-m", "pocketune.child", str(os.getpid())]
+    child = [sys.executable, "-m", "pocketune.processes.child", str(os.getpid())]
     command = [*child, module, *map(str, arguments)]
     stderr = subprocess.PIPE if keep_errors else None
     stdout = subprocess.DEVNULL if quiet else None

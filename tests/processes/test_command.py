@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketune.command import run_module
+from pocketune.processes.command import run_module
 
 WAITING = """
 import os, sys, time
@@ -18,7 +18,7 @@ os.rename(sys.argv[1] + ".new", sys.argv[1])
 time.sleep(30)
 open(sys.argv[1] + ".survived", "w").close()
 """
-PARENT = "import sys; from pocketune.command import run_module; run_module(*sys.argv[1:])"
+PARENT = "import sys; from pocketune.processes.command import run_module; run_module(*sys.argv[1:])"
 
 
 def test_a_module_gets_its_arguments_and_its_code_comes_back(tmp_path, monkeypatch):

@@ -1,6 +1,6 @@
 """Run a module as `python -m` does, in a process that ends with its parent.
 
-    python -m pocketune.child PARENT MODULE ARGUMENTS...
+    python -m pocketune.processes.child PARENT MODULE ARGUMENTS...
 
 A parent that is killed cannot pass its signal on. On Linux, the kernel then sends SIGTERM, which
 stops a run as usual: it saves. Elsewhere, the module runs to its end.
@@ -28,7 +28,7 @@ def end_with(parent: int) -> None:
 
 def is_child() -> bool:
     """Whether another command started this process."""
-    return "pocketune.child" in sys.orig_argv
+    return "pocketune.processes.child" in sys.orig_argv
 
 
 if __name__ == "__main__":

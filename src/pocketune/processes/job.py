@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from pocketune.command import run_module
 from pocketune.errors import PocketuneError
+from pocketune.processes.command import run_module
 
 Job = TypeVar("Job")
 

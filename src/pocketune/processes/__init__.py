@@ -1,0 +1,1 @@
+"""Subprocesses: commands, jobs, and the signals that end them."""
