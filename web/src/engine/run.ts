@@ -109,9 +109,9 @@ export class Run {
   }
 
   /** Exact features are kept, so that a score is that of the network as it will be used. */
-  validation(engine: Engine): Loader {
+  validation(engine: Engine, photos = this.validate): Loader {
     const cache = this.cache(engine, new Code(engine.startSize, 32), "exact");
-    return new Loader(this.validate, this.source(engine), this.manifest.batch, cache);
+    return new Loader(photos, this.source(engine), this.manifest.batch, cache);
   }
 
   /** The training photos as they are evaluated; any beginning of them is a fair sample. */

@@ -1,6 +1,7 @@
 /** A whole run: start, steps, and what its result says of the classes. */
-import type { Known, Mistake, RunResult } from "../contract";
+import type { Known, Mistake, PhotoEntry, RunResult } from "../contract";
 import { fitKnown, type Labeled } from "./known";
+import type { Loader } from "./loader";
 import { Loop } from "./loop";
 import { Run, type RunOptions, Stopped } from "./run";
 import { runtimeName } from "./session";
@@ -87,39 +88,32 @@ async function describe(run: Run, loop: Loop): Promise<Known | null> {
   const { groups } = run.task;
   if (size === null || groups < 2) return null;
   const limit = Math.max(Math.min(KNOWN_PHOTOS, Math.floor(KNOWN_VALUES / size)), 2 * groups);
-  const training = await embedEvenly(run, loop, size, limit);
+  const ofTraining = run.centered(loop.engine, evenly(run, run.train, limit));
+  const training = await embed(run, loop, ofTraining, size);
   if (!training.labels.length) return null;
-  const heldOut: Float32Array[] = [];
-  let count = 0;
-  for await (const batch of run.validation(loop.engine).epoch(0)) {
-    if (count >= limit) break;
-    const rows = await loop.engine.embed(batch.start);
-    heldOut.push(rows.subarray(0, (limit - count) * size));
-    count += batch.labels.length;
-    await run.goOn();
-  }
-  return fitKnown(training, concatenated(heldOut));
+  const heldOut = run.validation(loop.engine, evenly(run, run.validate, limit));
+  return fitKnown(training, (await embed(run, loop, heldOut, size)).rows);
 }
 
-/** Embeddings of at most so many training photos, of all classes in turn. */
-async function embedEvenly(run: Run, loop: Loop, size: number, limit: number): Promise<Labeled> {
+/** At most so many photos, of all classes in turn. */
+function evenly(run: Run, photos: PhotoEntry[], limit: number): PhotoEntry[] {
   const seen = new Map<number, number>();
-  const groups = run.train.map(({ label }) => run.task.group(label));
-  const places = groups.map((group) => {
+  const places = photos.map(({ label }) => {
+    const group = run.task.group(label);
     const place = seen.get(group) ?? 0;
     seen.set(group, place + 1);
     return place;
   });
   const chosen = [...places.keys()].sort((a, b) => places[a]! - places[b]! || a - b);
   const kept = chosen.slice(0, limit).sort((a, b) => a - b);
+  return kept.map((i) => photos[i]!);
+}
+
+/** The embeddings of photos and their classes. */
+async function embed(run: Run, loop: Loop, photos: Loader, size: number): Promise<Labeled> {
   const rows: Float32Array[] = [];
   const labels: number[] = [];
-  for await (const batch of run
-    .centered(
-      loop.engine,
-      kept.map((i) => run.train[i]!),
-    )
-    .epoch(0)) {
+  for await (const batch of photos.epoch(0)) {
     rows.push(await loop.engine.embed(batch.start));
     labels.push(...batch.labels.map((label) => run.task.group(label)));
     await run.goOn();

@@ -1,5 +1,6 @@
 import { beforeAll, describe, expect, test } from "vitest";
-import { FinalError, type LogLine, type RunResult } from "../../src/contract";
+import { FinalError, type LogLine, type PhotoEntry, type RunResult } from "../../src/contract";
+import type { ReadPixels } from "../../src/engine/pixels";
 import { openKit, startRuntime } from "./kits";
 import { CLASSES, MemoryStore, type Options, photosOf, reader, runSmall } from "./runs";
 
@@ -248,6 +249,21 @@ test("classes of uneven size are trained with offsets, which the result does not
   bias({ ...still, result }).forEach((value, c) => {
     expect(value).toBeCloseTo(factor * bias(still)[c]!, 5);
   });
+});
+
+test("the known classes are compared with validation photos of all classes", async () => {
+  const photos = photosOf(621, 1);
+  photos.forEach((photo, i) => (photo.split = i < 12 ? "train" : "validation"));
+  photos.sort((a, b) => a.label[0]! - b.label[0]!); // as a project divides them
+  const decoded: number[] = [];
+  const read: ReadPixels = async (photo, ...rest) => {
+    decoded.push((JSON.parse(await (photo as Blob).text()) as PhotoEntry).label[0]!);
+    return reader()(photo, ...rest);
+  };
+  await runSmall({ photos, read, settings: { ...SGD, epochs: 1 } }); // which keeps no features
+  const counts = [0, 0, 0];
+  for (const label of decoded.slice(-600)) counts[label]! += 1;
+  expect(counts).toEqual([200, 200, 200]);
 });
 
 test("a classifier of the same classes is kept where it is better", async () => {
