@@ -407,6 +407,13 @@ def test_photos_of_a_computed_classifier_are_predicted_by_that_of_all_others(
     result = json.loads(done.stdout)
     estimate = RunRecord.read(tmp_path / "few").estimate
     assert (result["images"], result["top1"]) == (30, pytest.approx(estimate.value))
+    lone = shutil.copytree(photos, tmp_path / "photos")
+    (lone / "lone").mkdir()
+    next((lone / CLASSES[0]).iterdir()).rename(lone / "lone" / "one.png")
+    assert process("train", lone, "--kit", kit, "--out", tmp_path / "lone").returncode == 0
+    done = process("evaluate", tmp_path / "lone", "--json")
+    assert "1 photo could not be tested this way: no other shows the same class" in done.stderr
+    assert json.loads(done.stdout)["images"] == 29
     options = ("--epochs", 1, "--val-fraction", 0, "--out", tmp_path / "steps")
     assert process("train", photos, "--kit", kit, *options).returncode == 0
     done = process("evaluate", tmp_path / "steps")

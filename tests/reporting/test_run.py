@@ -308,3 +308,18 @@ def test_photos_of_a_computed_classifier_are_judged_by_that_of_all_others(tmp_pa
     assert "by the classifier that is computed from all others" in mistakes.text[0]
     page = run_page(found.run, None)
     assert any(mistakes.text == each.text for each in page.sections)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_only_photo_of_a_class_is_not_judged(tmp_path):
+    photos = write_photos(tmp_path / "few")
+    (photos / "lone").mkdir()
+    next(photos.glob("*/*.png")).rename(photos / "lone" / "one.png")
+    run = pocketune.train(bundled_kit("last"), photos, tmp_path / "run", progress=Silent()).run
+    model = Model.open(run)
+    evidence = Evidence.gather(model, run_photos(model), computed=True)
+    assert evidence.training is not None and evidence.others is not None
+    assert len(evidence.others.photos) == len(evidence.training.photos) - 1
+    assert str(Path("lone", "one.png")) not in evidence.others.photos.names
+    (mistakes, *_) = photo_sections(evidence)
+    assert "1 photo could not be tested this way: no other shows the" in mistakes.text[0]

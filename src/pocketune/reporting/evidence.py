@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pocketune.errors import printable
+from pocketune.device.use.evaluate import NO_OTHER
+from pocketune.errors import counted, printable
+from pocketune.reporting import progress
 from pocketune.reporting.calibration import calibrate
 from pocketune.reporting.charts.balance import balance_chart
 from pocketune.reporting.charts.matrix import confusion_chart
@@ -18,7 +20,6 @@ from pocketune.reporting.confusion import confused_pairs, most_confused
 from pocketune.reporting.masks import mask_pictures
 from pocketune.reporting.page import Photo, Picture, Section
 from pocketune.reporting.photos import Predicted, predict_all, predict_by_others
-from pocketune.reporting.progress import counted
 from pocketune.reporting.prototypes import find_strays
 from pocketune.reporting.thumbnails import thumbnail
 from pocketune.tasks.results import Table
@@ -53,7 +54,8 @@ class Evidence:
         training: Predictions for training photos; None if none can be decoded.
         held: Predictions for validation photos; None if there are none.
         others: Without these, and if the classifier was computed from the training photos, what the
-            one that is computed from all others predicts for each; else None.
+            one that is computed from all others predicts for each; else None. The only photo of a
+            class is not among them.
         masks: Pictures of the photos in a gallery of mistakes, by their position; empty without
             masks.
     """
@@ -75,7 +77,7 @@ class Evidence:
             computed: Whether its classifier was computed from the training photos.
         """
         chosen = [part.thinned(PHOTOS) for part in (splits.train, splits.val)]
-        with counted("looking at the photos", sum(map(len, chosen))) as advance:
+        with progress.counted("looking at the photos", sum(map(len, chosen))) as advance:
             embed = bool(model.task.answers(splits.train.labels[:1]).size)
             training = predict_all(model, chosen[0], embed=embed, after_batch=advance)
             held = predict_all(model, chosen[1], after_batch=advance)
@@ -103,6 +105,13 @@ class Evidence:
         """What predicts them, if it is not the run's own network."""
         others = self.others is not None and not self.held
         return " by the classifier that is computed from all others" if others else ""
+
+    @property
+    def untested(self) -> int:
+        """Photos that this classifier cannot know, as the only ones of their classes."""
+        if self.others is None or self.training is None:
+            return 0
+        return len(self.training.photos) - len(self.others.photos)
 
 
 def photo_sections(evidence: Evidence) -> Iterator[Section]:
@@ -144,6 +153,8 @@ def _mistakes(evidence: Evidence, judged: Predicted) -> Section:
             f"{len(order):,} of {len(marks):,} {evidence.which} are predicted wrongly"
             f"{evidence.by}. Those with the highest loss come first."
         )
+    if evidence.untested:
+        text += f" {counted(evidence.untested, 'photo')} {NO_OTHER}."
     tables = []
     if result.per_class_table is not None:
         tables = [(f"Results for each of the {task.noun}", _readable(result.per_class_table))]

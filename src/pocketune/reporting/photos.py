@@ -148,6 +148,8 @@ def predict_all(
 def predict_by_others(task: Task, known: Predicted) -> Predicted | None:
     """What the classifier that is computed from all other photos says of each.
 
+    The only photo of a class is not among them, as the others do not show its class.
+
     Args:
         task: What is predicted.
         known: The photos, with embeddings.
@@ -157,11 +159,14 @@ def predict_by_others(task: Task, known: Predicted) -> Predicted | None:
     """
     assert known.embeddings is not None
     embeddings, labels = known.embeddings, known.labels
-    outputs = left_out(lambda: iter([(embeddings, labels)]), task)
-    if outputs is None:
+    found = left_out(lambda: iter([(embeddings, labels)]), task)
+    if found is None:
         return None
+    outputs, labels = found.outputs, labels[found.tested]
     return replace(
         known,
+        photos=known.photos.subset(np.flatnonzero(found.tested)),
+        embeddings=embeddings[found.tested],
         result=task.evaluate(iter([(outputs, labels)])),
         losses=task.losses(outputs, labels),
         marks=task.marks(outputs, labels),

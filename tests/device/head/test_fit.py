@@ -218,10 +218,21 @@ def test_each_photo_left_out_has_the_score_of_the_estimate(task: Task) -> None:
     found = left_out(blocks(rows, labels), task)
     head = fit(rows, labels, task)
     assert found is not None and head.score is not None
-    assert found.dtype == np.float32 and found.shape == (28, 3)
-    assert task.marks(found, labels).mean() == pytest.approx(head.score.value)
-    assert task.losses(found, labels).mean() == pytest.approx(head.score.loss, abs=0.02)
-    assert not np.allclose(found, outputs(head, rows), atol=0.1)
+    assert found.tested.all()
+    assert found.outputs.dtype == np.float32 and found.outputs.shape == (28, 3)
+    assert task.marks(found.outputs, labels).mean() == pytest.approx(head.score.value)
+    assert task.losses(found.outputs, labels).mean() == pytest.approx(head.score.loss, abs=0.02)
+    assert not np.allclose(found.outputs, outputs(head, rows), atol=0.1)
+
+
+def test_the_only_photo_of_a_class_is_not_among_those_left_out() -> None:
+    rows, labels = photos([9, 1, 7, 1], spread=0.0)
+    found = left_out(blocks(rows, labels, 4), classification(4))
+    head = fit(rows, labels, classification(4))
+    assert found is not None and head.score is not None
+    assert found.tested.tolist() == (labels % 2 == 0).tolist()
+    marks = classification(4).marks(found.outputs, labels[found.tested])
+    assert marks.mean() == pytest.approx(head.score.value)
 
 
 def test_the_only_photos_of_their_classes_cannot_be_left_out() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray
 from pocketune.device.head.basis import decomposition_bytes
@@ -71,19 +73,36 @@ def fit_head(blocks: Blocks, task: Task, *, room: int | None = None) -> Head | N
     return best[1] if best else None
 
 
-def left_out(blocks: Blocks, task: Task) -> FloatArray | None:
-    """For each photo, the outputs (N, K) of the layer that `fit_head` would fit to all others.
+class LeftOut(NamedTuple):
+    """What is predicted for photos by the layer that is fitted to all others.
+
+    Attributes:
+        tested: Whether (N,) each photo was left out; see `Sums.testable`.
+        outputs: The outputs (M, K) for those that were.
+    """
+
+    tested: NDArray[np.bool_]
+    outputs: FloatArray
+
+
+def left_out(blocks: Blocks, task: Task) -> LeftOut | None:
+    """What the layer that `fit_head` would fit to all others says of each photo.
 
     Its form, strength and temperature are those of the layer that is fitted to all photos. None if
     there is no such layer, or every class has a single photo.
     """
-    best: tuple[float, FloatArray] | None = None
+    best: tuple[float, LeftOut] | None = None
     for form, rows, sums, _ in _forms(blocks, task, None):
         verdict = try_out(form, rows, sums)
         if verdict is None or (best is not None and verdict.loss >= best[0]):
             continue
-        parts = [list(form.left_out(part, labels))[verdict.chosen] for part, labels in rows()]
-        best = verdict.loss, (verdict.factor * np.concatenate(parts)).astype(np.float32)
+        tested, parts = list[NDArray[np.bool_]](), list[Exact]()
+        for part, labels in rows():
+            tested.append(sums.testable(labels))
+            chosen = next(islice(form.left_out(part, labels), verdict.chosen, None))
+            parts.append(chosen[tested[-1]])
+        outputs = (verdict.factor * np.concatenate(parts)).astype(np.float32)
+        best = verdict.loss, LeftOut(np.concatenate(tested), outputs)
     return best[1] if best else None
 
 

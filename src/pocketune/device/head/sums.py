@@ -69,6 +69,14 @@ class Sums:
         found = self.task.strata(labels)
         return np.zeros(len(labels), np.int64) if found is None else found
 
+    def testable(self, labels: Labels) -> NDArray[np.bool_]:
+        """Whether (N,) each photo can be left out.
+
+        The only photo of a class cannot: without it, the class is unknown.
+        """
+        found: NDArray[np.bool_] = (self.counts[self.groups(labels)] > 1) | (len(self.counts) == 1)
+        return found
+
 
 def add_up(blocks: Blocks, task: Task) -> Sums:
     """One pass over the embeddings; without photos, the sums of one group are 0."""

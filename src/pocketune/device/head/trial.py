@@ -31,7 +31,10 @@ class Form(Protocol):
     strengths: Exact
 
     def left_out(self, rows: FloatArray, labels: Labels) -> Iterator[Exact]:
-        """For each strength, the outputs (N, K) for photos by the fits without each of them."""
+        """For each strength, the outputs (N, K) for photos by the fits without each of them.
+
+        Those of photos that cannot be left out mean nothing; see `Sums.testable`.
+        """
         ...
 
     def layer(self, index: int) -> tuple[Exact, Exact]:
@@ -58,8 +61,8 @@ class Verdict(NamedTuple):
 def try_out(form: Form, blocks: Blocks, sums: Sums) -> Verdict | None:
     """The best strength of a form; None if no photo can be left out.
 
-    The only photo of a class cannot: without it, the class is unknown. Photos are left out in order
-    until they have `JUDGED` outputs, so that the time is bounded; all forms see the same ones.
+    Photos are left out in order until they have `JUDGED` outputs, so that the time is bounded; all
+    forms see the same ones.
 
     Args:
         form: Fitted to all photos.
@@ -71,7 +74,7 @@ def try_out(form: Form, blocks: Blocks, sums: Sums) -> Verdict | None:
     losses = np.zeros((2, len(form.strengths), len(factors)))  # weighted, and each photo alike
     marks, weight, images = np.zeros(len(form.strengths)), 0.0, 0
     for rows, labels in blocks():
-        known = (sums.counts[sums.groups(labels)] > 1) | (len(sums.counts) == 1)
+        known = sums.testable(labels)
         if not known.any():
             continue
         weights = sums.weights[sums.groups(labels)] * known

@@ -36,7 +36,7 @@ from pocketune.device.train.settings import TrainSettings
 from pocketune.device.train.start import KEPT, RANDOM
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
-from pocketune.errors import PocketuneError, Remedy, printable
+from pocketune.errors import PocketuneError, Remedy, counted, printable
 from pocketune.kit.names import LAST
 from pocketune.tasks import Evaluation, Labels, View
 
@@ -45,6 +45,9 @@ AfterPhotos = Callable[[int, int], None]
 
 MOST_BY_OTHERS = 2_000
 """Photos whose embeddings are kept in memory, to predict each by the classifier of all others."""
+
+NO_OTHER = "could not be tested this way: no other shows the same class"
+"""What to say of photos that are the only ones of their classes."""
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +75,7 @@ def evaluate(
             photos, wherever they are now, those that it held back, and those that were added. None
             stands for the run's own validation photos, where they were in its training; for its
             training photos, each predicted by the classifier that is computed from all others, if
-            it has none and made no steps.
+            it has none and made no steps. The only photo of a class is then not evaluated.
         test: Use only the photos of the part `test`, which no run has seen.
         window: For masks, whether a photo is seen as a whole or through windows that slide over it.
         overlap: Share of a window that the next one repeats.
@@ -161,15 +164,22 @@ def _predicted(
 def _predicted_by_others(
     model: Model, loader: Loader, limit: int | None
 ) -> Iterator[tuple[FloatArray, Labels]]:
-    """The output for each photo of the classifier that is computed from all others."""
+    """The output for each photo of the classifier that is computed from all others.
+
+    The only photo of a class has none.
+    """
     engine = OnnxEngine(model.kit, model.state)
     parts = []
     for batch in loader.epoch(0):
         parts.append((engine.embed(batch.images), batch.labels))
         check_peak(limit)
-    outputs = left_out(lambda: iter(parts), model.task) if parts else None
-    if outputs is not None:
-        yield outputs, np.concatenate([labels for _, labels in parts])
+    found = left_out(lambda: iter(parts), model.task) if parts else None
+    if found is None:
+        return
+    untested = len(found.tested) - len(found.outputs)
+    if untested:
+        _log.info("%s %s", counted(untested, "photo"), NO_OTHER)
+    yield found.outputs, np.concatenate([labels for _, labels in parts])[found.tested]
 
 
 def _slid(
