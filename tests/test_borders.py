@@ -28,7 +28,7 @@ FLOORS = (
         "pareto",
         "threads",
     },
-    {"extensions", "files", "options", "processes", "schema", "torch_private"},
+    {"extensions", "files", "options", "processes", "schema", "seeding", "torch_private"},
     {"tasks", "layers"},
     {"data", "filtering"},
     {"kit"},

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from pocketune.compiler.draft import draft
@@ -29,6 +27,7 @@ from pocketune.networks import Normalization, list_networks
 from pocketune.networks.registry import is_dense, published_classes
 from pocketune.onnx_import import load_onnx
 from pocketune.onnx_import.load import output_classes, with_classes
+from pocketune.seeding import seeded
 from pocketune.surgery import dequantize, float_shapes, quantize_frozen, quantized
 from pocketune.tasks import Task, default_task, task_named
 from pocketune.weights import create_network, sample_batches
@@ -53,15 +52,7 @@ _OBSERVED = 32
 """Number of photos from which PyTorch measures the activation ranges of an 8-bit frozen part."""
 
 
-@contextmanager
-def _seeded() -> Iterator[None]:
-    """Seed PyTorch with 0, so that equal arguments give equal kits; restore its state after."""
-    with torch.random.fork_rng(devices=()):
-        torch.default_generator.manual_seed(0)
-        yield
-
-
-@_seeded()
+@seeded()  # equal arguments give equal kits
 def build_kit(
     out: str | os.PathLike[str],
     *,

@@ -21,6 +21,7 @@ from pocketune.methods import Method, adapt, method_to_dict
 from pocketune.networks.about import set_about
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import is_dense
+from pocketune.seeding import seeded
 from pocketune.tasks import Task, default_task, numbered
 from pocketune.weights.saved import build
 
@@ -88,8 +89,7 @@ class Step(NamedTuple):
 
 
 def _draft(network: NetworkConfig, method: Method, step: Step, *, calibrated: bool) -> Manifest:
-    with torch.random.fork_rng(devices=()):
-        torch.default_generator.manual_seed(0)
+    with seeded():
         created = build(network)
         set_about(created, config=network, random_decode_head=is_dense(network.name))
         adapted = adapt(created, method, frozen_bits=step.frozen_bits)

@@ -155,11 +155,6 @@ def out_of_place(operator: Any) -> Any | None:
 # ---- autograd and function transforms
 
 
-def writes_to(tensor: Tensor) -> int:
-    """How many operators have changed a tensor in place."""
-    return int(tensor._version)
-
-
 def in_transform() -> bool:
     """Whether the code runs inside `torch.func.grad`, `vmap` or another transform."""
     return bool(torch._C._are_functorch_transforms_active())

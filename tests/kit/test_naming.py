@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketune.kit.naming import network_title, with_options
+from pocketune.kit.naming import full_title, network_title
 
 
 @pytest.mark.parametrize(
@@ -23,14 +23,14 @@ def test_titles_tell_networks_apart(network, title):
 
 
 def test_options_that_are_not_set_are_left_out():
-    assert with_options({"name": "x", "bits": None, "top_k": 2}) == "x (top k 2)"
+    assert full_title({"name": "x", "bits": None, "top_k": 2}) == "x (top k 2)"
 
 
 def test_a_sum_is_described_by_its_methods():
     terms = [{"name": "blocks", "blocks": 2}, {"name": "signed"}]
-    assert with_options({"name": "sum", "methods": terms}) == "blocks (blocks 2) + signed"
+    assert full_title({"name": "sum", "methods": terms}) == "blocks (blocks 2) + signed"
 
 
 def test_pruned_blocks_are_counted():
     network = {"name": "x", "classes": 3, "hidden": {"a": 4}, "branches": {"a": {}}}
-    assert with_options(network) == "x (pruned in 1 block)"
+    assert full_title(network) == "x (pruned in 1 block)"

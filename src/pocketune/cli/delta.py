@@ -107,14 +107,14 @@ def show(shown: DeltaArgument, output: JsonOption) -> None:
 
 def _lines(opened: Delta, file: Path) -> list[str]:
     from pocketune.device.memory.sizes import format_size
-    from pocketune.kit.naming import with_options
+    from pocketune.kit.naming import full_title
 
     header, values = opened.header, opened.state.values()
     rows = {
         "delta": f"{file} ({format_size(file.stat().st_size)})",
         "kit": header.kit,
-        "network": with_options(header.network),
-        "method": with_options(header.method),
+        "network": full_title(header.network),
+        "method": full_title(header.method),
         header.task.noun: listed(opened.classes),
         "trained": counted(header.step, "step") + (f", {header.score}" if header.score else ""),
         "holds": f"{len(values)} tensors, {sum(value.size for value in values):,} values",

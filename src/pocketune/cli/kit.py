@@ -256,13 +256,13 @@ def _check_budget(budget: int, process: int, manifest: Manifest) -> None:
 def kit_lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
     """A line for each of the facts about a kit, or about one that is only drafted."""
     from pocketune.device.memory.sizes import format_size
-    from pocketune.kit.naming import with_options
+    from pocketune.kit.naming import full_title
 
     memory = facts["training_memory"]
     rows = {
         "kit": facts.get("path"),
-        "network": with_options(facts["network"]),
-        "method": with_options(facts["method"]),
+        "network": full_title(facts["network"]),
+        "method": full_title(facts["method"]),
         "trains": f"{facts['trained_parameters']:,} parameters",
         "frozen part": _frozen_part(manifest),
         "images": f"{facts['size']} x {facts['size']} pixels, batch {facts['batch']}",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, regular
-from pocketune.kit.naming import network_title, with_options
+from pocketune.kit.naming import full_title, network_title
 from pocketune.schema import Positive, read_object
 
 if sys.version_info >= (3, 11):
@@ -123,7 +123,7 @@ class MethodChoice:
     @property
     def label(self) -> str:
         """The name in the tables."""
-        return self.name or with_options({"name": self.method, **self.options})
+        return self.name or full_title({"name": self.method, **self.options})
 
 
 @dataclass(frozen=True, kw_only=True)

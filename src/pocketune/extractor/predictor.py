@@ -14,6 +14,7 @@ from torch import nn
 
 from pocketune.arrays import FloatArray
 from pocketune.papers.search_cost import HIDDEN
+from pocketune.seeding import seeded
 
 Values = NDArray[np.float64]
 Predict = Callable[[FloatArray], Values]
@@ -99,8 +100,7 @@ def fit_network(codes: FloatArray, accuracies: Values, seed: int = 0) -> Predict
     base, spread = float(accuracies.mean()), float(accuracies.std()) or 1.0
     target = torch.from_numpy((accuracies - base) / spread).float()
     given = torch.from_numpy(codes)
-    with torch.random.fork_rng(devices=()):
-        torch.default_generator.manual_seed(seed)
+    with seeded(seed):
         network = accuracy_network(codes.shape[1])
         optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
         for _ in range(EPOCHS):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 import pocketune
 from pocketune.data import load_splits
@@ -42,6 +41,7 @@ from pocketune.methods import Method, method_to_dict
 from pocketune.papers.search_cost import Macs, phase_macs
 from pocketune.planner.limits import Limits
 from pocketune.planner.process import process_bytes
+from pocketune.seeding import seeded
 from pocketune.supernet import SubnetConfig, load_supernet
 
 FORECASTS = 24
@@ -90,8 +90,7 @@ class Search:
         self.photos = self.splits.train
         self.task = self.photos.labeled
         self.fit, self.held = divided(self.photos, settings.seed)
-        with torch.random.fork_rng(devices=()):
-            torch.default_generator.manual_seed(settings.seed)
+        with seeded(settings.seed):
             self.supernet = loaded.with_classes(len(self.task.classes))
         self.space = self.supernet.space
         self.journal = Journal(folder, self._asked(supernet))
@@ -154,7 +153,7 @@ class Search:
         with self._spending("search"):
             self._forecast_some()
             record = self.journal.record
-            # In the order in which they were drawn, so that an interrupted search has the same.
+            # In one order, so that an interrupted search gives the same predictor.
             pairs = sorted(record.pairs, key=lambda pair: repr(pair.config))
             self.journal.write(pairs=tuple(pairs))
             genes = genes_of(self.genome, (pair.config for pair in pairs))

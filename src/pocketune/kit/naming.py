@@ -31,16 +31,16 @@ def network_title(network: Mapping[str, Any]) -> str:
     return f"{name}{width}{first}{norm}{pruned}"
 
 
-def with_options(values: Mapping[str, Any]) -> str:
+def full_title(values: Mapping[str, Any]) -> str:
     """A network or method with its options.
 
-    >>> with_options({"name": "blocks", "blocks": 3})
+    >>> full_title({"name": "blocks", "blocks": 3})
     'blocks (blocks 3)'
-    >>> with_options({"name": "sum", "methods": [{"name": "full"}, {"name": "fewbit", "bits": 4}]})
+    >>> full_title({"name": "sum", "methods": [{"name": "full"}, {"name": "fewbit", "bits": 4}]})
     'full + fewbit (bits 4)'
     """
     if len(terms := terms_of(values)) > 1:
-        return " + ".join(map(with_options, terms))
+        return " + ".join(map(full_title, terms))
     options = [
         f"{name.replace('_', ' ')} {value}"
         for name, value in values.items()

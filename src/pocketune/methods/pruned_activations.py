@@ -17,14 +17,10 @@ from pocketune.layers.activation import RECTIFIERS
 from pocketune.layers.conv import computes_kernel, is_plain
 from pocketune.layers.pruned_activations import estimate_dimensions
 from pocketune.methods.method import Method
-from pocketune.methods.parts import needed_anatomy
+from pocketune.methods.parts import MASKS, needed_anatomy
 from pocketune.methods.plan import Pass, Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Factory, anatomy
-from pocketune.surgery import mask_activations
-
-MASKS = Pass(mask_activations)
-"""Exact activations that keep one bit, except where a method has replaced them."""
 
 
 def _pass_estimates(network: nn.Module) -> None:

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import pocketune
 from pocketune.authoring import build_kit
 from pocketune.device.head.pixels import score_pixels
@@ -35,6 +33,7 @@ from pocketune.planner.screening import LEAST_FIRST
 from pocketune.planner.trial import HeadScore
 from pocketune.proposals.features import embed, last_maps
 from pocketune.proposals.weights import Pretrained, title_of
+from pocketune.seeding import seeded
 from pocketune.weights import create_network
 
 METHODS = LEAST_FIRST
@@ -211,7 +210,7 @@ class DraftSource:
         """The score of the frozen features, in PyTorch."""
         began = time.monotonic()
         config = NetworkConfig.from_dict(candidate.network)
-        with torch.random.fork_rng(devices=()):
+        with seeded():
             network = create_network(
                 config.name,
                 weights=candidate.weights,

@@ -10,7 +10,7 @@ from pocketune.comparison.cell import configuration
 from pocketune.comparison.result import Comparison
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import counted
-from pocketune.kit.naming import with_options
+from pocketune.kit.naming import full_title
 from pocketune.reporting.charts.bubbles import Bubble, bubble_chart
 from pocketune.reporting.charts.style import Chart
 from pocketune.reporting.page import Page, Section, Tile
@@ -215,7 +215,7 @@ def _machines(records: list[RunRecord]) -> Iterator[Section]:
         "image size": {f"{r.size} px" for r in records},
         "images in a step": {str(r.batch) for r in records},
         "seeds": {str(r.seed) for r in records},
-        "networks": {with_options(r.network) for r in records},
+        "networks": {full_title(r.network) for r in records},
     }
     facts = tuple((name, "; ".join(sorted(each))) for name, each in values.items())
     yield Section(title="How it was measured", facts=facts)

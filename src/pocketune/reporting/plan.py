@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pocketune
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import counted
-from pocketune.kit.naming import with_options
+from pocketune.kit.naming import full_title
 from pocketune.planner.alternatives import runners_up, sentences, smallest_budget
 from pocketune.planner.plan import Plan
 from pocketune.reporting.charts.bubbles import Bubble, bubble_chart
@@ -167,8 +167,8 @@ def _asked(plan: Plan) -> Section:
     if plan.choice is not None:
         candidate = plan.chosen.candidate
         facts += [
-            ("network of the choice", with_options(candidate.network)),
-            ("method of the choice", with_options(candidate.method)),
+            ("network of the choice", full_title(candidate.network)),
+            ("method of the choice", full_title(candidate.method)),
             ("optimizer of the choice", plan.chosen.optimizer),
             ("images", f"{candidate.size} px, batch {candidate.batch} x {candidate.accumulate}"),
         ]

@@ -16,7 +16,7 @@ from pocketune.device.use.evaluate import run_photos
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import METRICS
-from pocketune.kit.naming import network_title, with_options
+from pocketune.kit.naming import full_title, network_title
 from pocketune.kit.storage import run_file
 from pocketune.reporting.charts.curves import loss_chart, metric_chart, rate_chart
 from pocketune.reporting.charts.memory import parts_chart, step_chart
@@ -74,7 +74,7 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
         sections = tuple(_sections(record, model, evidence, folder, progress))
     return Page(
         title=f"{record.photos.name}: {len(record.classes)} {model.task.noun}",
-        subtitle=f"{network_title(record.network)}, method {with_options(record.method)}",
+        subtitle=f"{network_title(record.network)}, method {full_title(record.method)}",
         summary=(*_summary(record, model), *filter(None, [missing])),
         tiles=tuple(_tiles(record)),
         sections=sections,
@@ -206,8 +206,8 @@ def _memory(record: RunRecord, kit: Kit, estimate: MemoryEstimate) -> Section:
 def _configuration(record: RunRecord, folder: Path) -> Section:
     options = {k: v for k, v in record.settings.items() if v is not None and k != "budget"}
     facts = [
-        ("network", with_options(record.network)),
-        ("method", with_options(record.method)),
+        ("network", full_title(record.network)),
+        ("method", full_title(record.method)),
         ("images", f"{record.size} x {record.size} pixels, batch {record.batch}"),
         ("frozen part", f"{record.frozen_bits} bits"),
         *((name.replace("_", " "), setting(value)) for name, value in options.items()),

@@ -20,7 +20,7 @@ from pocketune.kit.manifest import MaskSpec
 from pocketune.networks.copies import copy_shapes
 from pocketune.networks.probe import float_type, probing, set_training
 from pocketune.networks.shapes import RememberedShapes
-from pocketune.torch_private import writes_to
+from pocketune.torch_private import version
 
 SUPPLIED = "supplied_dropouts"
 """Name of the modules that stand for the calls of `functional.dropout` in a module."""
@@ -133,7 +133,7 @@ def _calls(
     def state(tensor: Tensor) -> tuple[int, int]:
         """Which tensor it is, and after how many operators in place, such as `+=`."""
         seen.append(tensor)
-        return id(tensor), writes_to(tensor)
+        return id(tensor), version(tensor)
 
     def enter(path: str, module: nn.Module, tensors: list[Tensor]) -> None:
         if path in paths:
