@@ -110,6 +110,45 @@ def test_masks_keep_their_values_and_palette(tmp_path):
     assert (tmp_path / "small/masks/classes.txt").read_text().startswith("road")
 
 
+def pairs(folder, count=3):
+    for number in range(count):
+        pixels = np.random.default_rng(number).integers(0, 3, (64, 64, 3), dtype=np.uint8)
+        save(folder / "images" / f"{number}.jpg", pixels)
+        save(folder / "masks" / f"{number}.png", pixels[..., 0])
+
+
+def cut_off(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("damaged", "partner", "kind"),
+    [("images/0.jpg", "masks/0.png", "photo"), ("masks/0.png", "images/0.jpg", "mask")],
+)
+def test_a_photo_and_its_mask_are_skipped_together(tmp_path, damaged, partner, kind):
+    pairs(tmp_path / "photos")
+    prepare(tmp_path / "photos", tmp_path / "small", size=32)
+    cut_off(tmp_path / "photos" / damaged)
+    for out, there in (("new", 0), ("small", 4)):  # also where both were copied before
+        done = prepare(tmp_path / "photos", tmp_path / out, size=32)
+        assert (done.shrunk, done.there) == (4 - there, there)
+        reasons = dict(done.skipped)
+        assert reasons.keys() == {damaged, partner}
+        assert reasons[partner] == f"its {kind} {damaged} was skipped"
+        splits = load_splits(tmp_path / out, val_fraction=0.0)
+        assert list(splits.train.names) == ["images/1.jpg", "images/2.jpg"]
+
+
+def test_a_mask_of_several_photos_stays_if_one_is_skipped(tmp_path):
+    pairs(tmp_path / "photos")
+    table = tmp_path / "photos" / "list.csv"
+    table.write_text("image,mask\n" + "".join(f"images/{n}.jpg,masks/0.png\n" for n in range(3)))
+    cut_off(tmp_path / "photos" / "images" / "0.jpg")
+    done = prepare(table, tmp_path / "small", size=32)
+    assert [each.name for each in done.skipped] == ["images/0.jpg"]
+    assert (tmp_path / "small" / "masks" / "0.png").exists()
+
+
 def test_a_table_and_the_photos_that_it_names(folder, tmp_path):
     (folder / "list.csv").write_text("file,label\ncat/1.jpg,cat\ndog/small.jpg,dog\n")
     done = prepare(folder / "list.csv", tmp_path / "small", size=30)

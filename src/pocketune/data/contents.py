@@ -33,12 +33,12 @@ def listed_files(path: str | Path) -> Iterator[tuple[str, Source]]:
             yield from ((name, found.source) for name in (example.name, *masks))
 
 
-def labeled_files(path: str | Path) -> tuple[Source, list[str], frozenset[str]]:
-    """The files that labeled photos consist of, and those of them that are masks.
+def labeled_files(path: str | Path) -> tuple[Source, list[str], dict[str, str]]:
+    """The files that labeled photos consist of, and which of them are masks.
 
     Returns:
         The folder or archive; its files, and of a CSV only those that it names and itself; and the
-        names of masks.
+        mask of each photo that has one.
 
     Raises:
         PocketuneError: There are no labeled photos, or their labels are positions in the originals.
@@ -54,10 +54,10 @@ def labeled_files(path: str | Path) -> tuple[Source, list[str], frozenset[str]]:
             "match; use the photos themselves"
         )
     examples = [each for part in parts for each in part.examples]
-    masks = frozenset(each.label.name for each in examples if isinstance(each.label, Mask))
+    masks = {each.name: each.label.name for each in examples if isinstance(each.label, Mask)}
     if place.is_dir() or is_archive(place):
         return source, list(source.names()), masks
-    names = sorted({place.name, *masks, *(each.name for each in examples)})
+    names = sorted({place.name, *masks.values(), *(each.name for each in examples)})
     for name in names:
         if not is_inside(name):
             raise PocketuneError(

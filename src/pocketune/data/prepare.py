@@ -31,7 +31,7 @@ from pocketune.files import Skipped, make_folder_of, reading, replacing, shown, 
 from pocketune.tasks import Box
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pocketune.arrays import StrPath
     from pocketune.data.images.headers import Header
@@ -113,6 +113,7 @@ def prepare(
             f"{shown(str(folder))} is inside the folder of the photos; give one beside it"
         )
     _begin(folder, _Job(str(place), size, lossless))
+    are_masks = frozenset(masks.values())
     check = partial(_check, size=size, max_pixels=max_pixels, room=room)
 
     def copy(name: str) -> str | Skipped:
@@ -121,7 +122,7 @@ def prepare(
             return "there"
         try:
             make_folder_of(target)
-            mask = name in masks
+            mask = name in are_masks
             return _copy(source, name, target, size, lossless=lossless, mask=mask, check=check)
         except UnreadableImage as error:
             return Skipped(printable(name), error.reason)
@@ -131,10 +132,34 @@ def prepare(
         for start in range(0, len(names), _TOGETHER):
             done += pool.map(copy, names[start : start + _TOGETHER])
             after_file(len(done), len(names))
+    results = dict(zip(names, done, strict=True))
+    _remove_halves(folder, masks, results)
+    done = list(results.values())
     shrunk, kept, there = (done.count(kind) for kind in ("shrunk", "kept", "there"))
     skipped = [each for each in done if isinstance(each, Skipped)]
     skipped += [Skipped(printable(name), _GONE) for name in _others(folder, names)]
     return Prepared(shrunk, kept, there, tuple(skipped))
+
+
+def _remove_halves(
+    folder: Path, masks: Mapping[str, str], results: dict[str, str | Skipped]
+) -> None:
+    """Remove the copies of a photo and its mask if one of them was skipped, and skip the other.
+
+    A folder with one of them alone is refused where it is read; the one that was skipped may have
+    an earlier copy. A table may name one mask for several photos.
+    """
+    lost = {name for name, result in results.items() if isinstance(result, Skipped)}
+    whole = {pair for pair in masks.items() if lost.isdisjoint(pair)}
+    needed = {mask for _, mask in whole}
+    for photo, mask in masks.items() - whole:
+        for name, other, kind in ((photo, mask, "mask"), (mask, photo, "photo")):
+            if name in needed:
+                continue
+            if name not in lost:
+                results[name] = Skipped(printable(name), f"its {kind} {shown(other)} was skipped")
+            with writing(folder / name):
+                (folder / name).unlink(missing_ok=True)
 
 
 def _is_current(target: Path, source: Source, name: str) -> bool:
