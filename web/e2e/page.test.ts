@@ -529,6 +529,38 @@ describe.skipIf(missing)("using a network", () => {
     await page.getByText("Only the first 60 photos are looked at; 2 are left out.").waitFor();
     await page.context().close();
   });
+
+  it("ends with the part, whatever photos are left to look at", async () => {
+    const page = await openPage(browser, studio.url);
+    await goTo(page, "Take along");
+    await given.choose(page, "Open a file", KIT);
+    await page.getByText("whole.zip is open").waitFor();
+    const before = page.workers().length;
+    await page.evaluate(() => {
+      const decode = window.createImageBitmap;
+      const isReleased = new Promise<void>((resolve) => {
+        Object.assign(window, { release: resolve });
+      });
+      window.createImageBitmap = async (photo: ImageBitmapSource) => {
+        document.body.dataset["decoded"] = "true";
+        await isReleased;
+        return decode(photo);
+      };
+    });
+    await goTo(page, "Use");
+    const two = [photo("a.png", RED), photo("b.png", BLUE)];
+    await page.locator("section:visible input[type=file]").setInputFiles(two);
+    await page.locator("body[data-decoded]").waitFor();
+    await goTo(page, "Collect");
+    await page.evaluate(async () => {
+      (window as unknown as { release(): void }).release();
+      await new Promise((resolve) => setTimeout(resolve, 500)); // in which a worker would be open
+    });
+    expect(page.workers().length).toBe(before);
+    expect(await page.getByText("a.png").count()).toBe(0);
+    expect(page.errors).toEqual([]);
+    await page.context().close();
+  });
 });
 
 describe.skipIf(missing)("the result of a run", () => {

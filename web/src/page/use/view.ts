@@ -131,7 +131,10 @@ export class UseView {
       await this.others(given);
       const { photos } = given;
       if (photos.length > SHOWN) note(texts.onlyFirst(SHOWN, photos.length - SHOWN));
-      for (const source of photos.slice(0, SHOWN)) await this.look(source);
+      for (const source of photos.slice(0, SHOWN)) {
+        if (this.element.hidden) break; // the part was left
+        await this.look(source);
+      }
     });
   }
 
@@ -142,9 +145,11 @@ export class UseView {
     const name = source.path.split("/").at(-1)!;
     const refused = await checkPhoto(blob).then(() => "", sentence);
     if (refused) return note(`${name}: ${refused}`);
+    const small = await picture(blob);
+    if (this.element.hidden || model !== this.model) return; // and would open a worker again
     const bars = new Bars(model.record);
     const file = h("p", { class: "file" }, name);
-    const item = h("li", { class: "card" }, await picture(blob), file, bars.element);
+    const item = h("li", { class: "card" }, small, file, bars.element);
     this.results.prepend(item);
     while (this.results.children.length > SHOWN) this.results.lastChild!.remove();
     try {
