@@ -54,6 +54,11 @@ export function titlesOf(rows: Row[]): string {
   return (rows[0]?.cells ?? []).join("\n");
 }
 
+/** Whether the titles of a table have one of the column of files. */
+export function namesFiles(rows: Row[]): boolean {
+  return fileColumn(rows[0]?.cells ?? []) >= 0;
+}
+
 function fileColumn(first: string[]): number {
   const titles = plain(first);
   return titles.indexOf(FILES.find((title) => titles.includes(title)) ?? "\n");

@@ -4,7 +4,7 @@
  */
 import { UserError } from "../../../contract";
 import { texts } from "../../texts";
-import { columnsOf, titlesOf } from "./columns";
+import { columnsOf, namesFiles, titlesOf } from "./columns";
 import { type Found, folderOf, foldersOf, inUse, type Layout, ofClasses, partOf } from "./layout";
 import { Places, stemOf, tidy } from "./places";
 import { isJsonLines, isTable, readRows, type Row } from "./rows";
@@ -28,8 +28,9 @@ const SAMPLE = 64;
  * The tables that list the photos of a folder; none if it is not certain.
  *
  * It is the one table beside all folders, or in the one folder of all files. Of several, it is
- * `labels.csv`, or `train.csv` with those of other parts that have the same columns. Otherwise it
- * is the one of each folder of a part, as `train/metadata.jsonl`.
+ * `labels.csv`, or `train.csv` with those of other parts that have the same columns, or the only
+ * one with a title of the column of files. Otherwise it is the one of each folder of a part, as
+ * `train/metadata.jsonl`.
  *
  * Args: all paths; the folder around everything, with its slash; and how to read a table.
  */
@@ -58,7 +59,13 @@ async function mainTables(
 ): Promise<Table[]> {
   const labels = paths.filter((path) => LABELS.includes(stemOf(path)));
   const train = paths.filter((path) => partOf(stemOf(path)) === "train");
-  if (labels.length + train.length !== 1) return [];
+  const named = labels.length + train.length;
+  if (!named) {
+    // others may be results, of an evaluation for example
+    const listing = (await Promise.all(paths.map(read))).filter(({ rows }) => namesFiles(rows));
+    return listing.length === 1 ? listing : [];
+  }
+  if (named > 1) return [];
   if (labels.length) return Promise.all(labels.map(read));
   const parts = await Promise.all(paths.filter((path) => partOf(stemOf(path))).map(read));
   const titles = titlesOf(parts.find(({ path }) => path === train[0])!.rows);
