@@ -103,7 +103,7 @@ async function main(folder: string): Promise<void> {
     const model = await readModel(read(`${name}.zip`));
     const { kit } = model;
     const pixels = read(`${name}.images`);
-    const delta = await readDelta(read(`${name}.safetensors`), [kit]);
+    const delta = await readDelta(read(`${name}.safetensors`), () => [kit]);
     write(
       `${name}.json`,
       JSON.stringify({

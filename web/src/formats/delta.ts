@@ -59,11 +59,12 @@ export async function writeDelta(kit: Kit, trained: Trained): Promise<Uint8Array
  * The trained values of a delta, and the kit among `kits` that it belongs to. Throws UserError if it
  * is damaged, no delta, or of none of the kits.
  *
+ * @param kits Called with the hash of the kit that the run started from; gives kits one by one.
  * @param where Name of the file, for messages.
  */
 export async function readDelta(
   bytes: Uint8Array,
-  kits: readonly Kit[],
+  kits: (own: string) => AsyncIterable<Kit> | Iterable<Kit>,
   where = "the delta",
 ): Promise<Trained & { kit: Kit }> {
   const { tensors, metadata } = await readTensors(bytes, KIND, where);
@@ -72,7 +73,7 @@ export async function readDelta(
   if ((await contentHash(own, tensors)) !== header.content) {
     throw new UserError(`${where} is damaged; save the delta again or copy it again`);
   }
-  for (const kit of kits) {
+  for await (const kit of kits(header.kit)) {
     if ((await baseHash(kit)) !== header.base) continue;
     const { classes } = header.task;
     const about = [...tensors].filter(([name]) => name.startsWith(KNOWN));

@@ -117,7 +117,7 @@ describe("a run of the page", () => {
 
 describe("a delta", () => {
   it("of Python opens with the values of the run", async () => {
-    const found = await readDelta(fixture("delta.safetensors"), [kit]);
+    const found = await readDelta(fixture("delta.safetensors"), () => [kit]);
     expect(await baseHash(kit)).toBe(facts().base);
     expect({ ...found, kit: null }).toEqual({ ...trainedOf(result), kit: null });
   });
@@ -128,14 +128,14 @@ describe("a delta", () => {
 
   it("of another kit, or damaged, is refused", async () => {
     const other = { ...kit, manifest: { ...kit.manifest, size: 16 } };
-    expect(await refusal(readDelta(fixture("delta.safetensors"), [other], "d"))).toMatch(
+    expect(await refusal(readDelta(fixture("delta.safetensors"), () => [other], "d"))).toMatch(
       /^d is a delta of the kit [0-9a-f]{12}, which is not open here/,
     );
     const damaged = fixture("delta.safetensors");
     damaged[damaged.length - 2]! ^= 1;
-    expect(await refusal(readDelta(damaged, [kit], "d"))).toMatch(/^d is damaged: .*SHA-256/);
+    expect(await refusal(readDelta(damaged, () => [kit], "d"))).toMatch(/^d is damaged: .*SHA-256/);
     const best = openZip(RUN, "r").get("run/best.safetensors")!.read();
-    expect(await refusal(readDelta(best, [kit], "d"))).toMatch(/but not a Pocketune delta$/);
+    expect(await refusal(readDelta(best, () => [kit], "d"))).toMatch(/but not a Pocketune delta$/);
   });
 });
 

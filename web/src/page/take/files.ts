@@ -42,11 +42,17 @@ export async function openModel(file: File, catalog: Catalog): Promise<ModelReco
  * @throws UserError if none of them is the delta's, or the file is damaged.
  */
 export async function openDelta(file: File, catalog: Catalog): Promise<ModelRecord> {
-  const zips = await Promise.all(catalog.offers.map(({ hash }) => catalog.zip(hash)));
-  const kits = await Promise.all(zips.map((zip) => readKit(zip)));
+  const kits = (own: string) => kitsOf(catalog, own);
   const { kit, ...trained } = await readDelta(await bytesOf(file), kits, file.name);
   await catalog.keep(kit.hash);
   return modelOf(file.name, kit, trained);
+}
+
+/** The kits that the page has, that of a hash first: one is fetched once it is asked for. */
+async function* kitsOf(catalog: Catalog, first: string): AsyncGenerator<Kit> {
+  const hashes = catalog.offers.map(({ hash }) => hash);
+  hashes.sort((a, b) => Number(b === first) - Number(a === first));
+  for (const hash of hashes) yield readKit(await catalog.zip(hash));
 }
 
 function modelOf(name: string, kit: Kit, trained: Trained): ModelRecord {
