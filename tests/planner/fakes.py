@@ -52,6 +52,7 @@ class FakeSource:
     Attributes:
         drafted: Whether their kits have to be built.
         smaller: The facts of fallbacks.
+        lengths: How long the short runs were to be.
     """
 
     facts: dict[str, Facts]
@@ -60,6 +61,7 @@ class FakeSource:
     left_out: tuple[LeftOut, ...] = ()
     drafted: bool = False
     smaller: tuple[dict[str, Facts], ...] = ()
+    lengths: list[Length] = field(default_factory=list)
 
     def find(self) -> tuple[list[Candidate], list[LeftOut]]:
         found = [candidate(name) for name in self.facts]
@@ -96,6 +98,7 @@ class FakeSource:
 
     def probe(self, trial: Trial, kit: Path, length: Length) -> Probe:
         facts = self._called("probe", trial.candidate)
+        self.lengths.append(length)
         if facts.broken:
             raise PocketuneError("the loss is not finite")
         value = facts.value * (1 - 1 / (1 + length.steps / 20))

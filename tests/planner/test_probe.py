@@ -8,7 +8,8 @@ import pytest
 
 from pocketune.device.train import TrainSettings
 from pocketune.errors import PocketuneError
-from pocketune.planner.probe import run_probe
+from pocketune.planner import probe as probe_module
+from pocketune.planner.probe import ProbeJob, run_probe
 from pocketune.planner.trial import Length
 
 from ..device.softmax_engine import CLASSES, write_photos
@@ -32,6 +33,22 @@ def test_a_run_is_measured_and_removed(tmp_path: Path, photos: Path, kit: Path) 
     assert 10_000_000 < probe.peak < 4_000_000_000
     assert 0 < probe.step_seconds < probe.seconds
     assert list(tmp_path.iterdir()) == []
+
+
+def test_its_warm_up_is_shorter_with_its_steps(
+    tmp_path: Path, photos: Path, kit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = []
+
+    def job(_module: str, job: ProbeJob, *, seconds: float | None) -> None:
+        jobs.append(job)
+        raise PocketuneError("enough")
+
+    monkeypatch.setattr(probe_module, "run_job", job)
+    settings = TrainSettings(epochs=2, warmup=20)
+    with pytest.raises(PocketuneError, match="enough"):
+        run_probe(kit, photos, settings, tmp_path, Length(steps=5, share=0.125))
+    assert (jobs[0].settings["steps"], jobs[0].settings["warmup"]) == (5, 2)
 
 
 def test_a_run_that_fails_says_why(tmp_path: Path, photos: Path, kit: Path) -> None:

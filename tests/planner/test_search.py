@@ -20,7 +20,7 @@ from pocketune.planner.probe import TooSlow
 from pocketune.planner.screening import FINALISTS
 from pocketune.planner.trial import HeadScore, Probe
 
-from .fakes import MB, Facts, FakeSource, Killed, asked, search
+from .fakes import IMAGES, MB, Facts, FakeSource, Killed, asked, search
 
 THREE = {
     "small": Facts(memory=50, value=0.7, step=0.005),
@@ -48,6 +48,14 @@ facts = st.builds(
 )
 def test_chooses_the_best_that_fits(tmp_path: Path, budget: int | None, choice: str) -> None:
     assert search(tmp_path, FakeSource(THREE), budget).choice == choice
+
+
+def test_short_runs_know_their_share_of_a_whole_one(tmp_path: Path) -> None:
+    source = FakeSource(THREE)
+    search(tmp_path, source)
+    assert len(source.lengths) > 2
+    for length in source.lengths:
+        assert length.steps == int(length.share * IMAGES / 8)
 
 
 def test_says_why_each_candidate_was_dropped(tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ def run_probe(
         TooSlow: The run took too long.
         PocketuneError: The run failed, and why.
     """
-    short = replace(settings, steps=length.steps, epochs=None, patience=None)
+    warmup = int(length.share * settings.warmup)
+    short = replace(settings, steps=length.steps, epochs=None, patience=None, warmup=warmup)
     with writing(folder), tempfile.TemporaryDirectory(dir=folder) as scratch:
         run, began = Path(scratch) / "run", time.monotonic()
         job = ProbeJob(str(kit), str(photos), str(run), asdict(short), length.most)

@@ -100,7 +100,12 @@ class Rounds:
         began = self._evidence.clock()
         try:
             seconds = self._evidence.seconds_left() + TIMEOUT_GRACE
-            length = Length(steps=_steps(trial, images), most=images, seconds=seconds)
+            length = Length(
+                steps=_steps(trial, images),
+                most=images,
+                seconds=seconds,
+                share=images / self._images,
+            )
             return self._evidence.probe(trial, kit, length)
         except TooSlow as error:  # the others would be too slow as well
             self._journal.say(f"{trial.name}: {error}")
@@ -131,7 +136,10 @@ class Rounds:
         trial = self._evidence.current(trial)
         number, expected = len(trial.probes), pace.seconds(trial, images)
         length = Length(
-            steps=steps, most=max(PHOTOS, images), seconds=TIMEOUT_FACTOR * expected + TIMEOUT_GRACE
+            steps=steps,
+            most=max(PHOTOS, images),
+            seconds=TIMEOUT_FACTOR * expected + TIMEOUT_GRACE,
+            share=images / self._images,
         )
         left = format_time(max(0.0, self._evidence.seconds_left()))
         self._journal.say(f"trying {place}: {trial.name}, {steps} steps ({left} of planning left)")

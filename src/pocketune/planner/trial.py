@@ -24,11 +24,13 @@ class Length:
         steps: Number of steps.
         most: Train and validate on at most so many photos each; None for all.
         seconds: Stop the process after this time; None for never.
+        share: Share of the steps of the run that it is for; its warm-up is shorter by as much.
     """
 
     steps: int
     most: int | None = None
     seconds: float | None = None
+    share: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,6 +78,16 @@ def test_as_many_steps_as_there_is_time_for(
     assert shorter.shortened == (most < 50)
 
 
+@pytest.mark.parametrize("seconds", [10_000, 800, 200])
+def test_the_warm_up_is_shorter_with_the_steps(
+    make: Make, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(limit_module, "_measure", lambda *_: Pace(0.1, 30.0, opening=90.0))
+    run = make(seconds, steps=50, warmup=25)
+    shorter = within(run, engine(run))
+    assert shorter.settings.warmup == shorter.steps // 2
+
+
 def test_fewer_photos_validate_where_time_is_short(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

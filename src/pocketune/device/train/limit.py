@@ -67,9 +67,9 @@ def within(run: Run, engine: Engine, *, refits: bool = False) -> Run:
     """The run with as many steps as it has time for, so that its learning rate decays to zero.
 
     A few steps are timed whose gradients are not used. If a validation would take too long, fewer
-    photos validate. A limit shortens a run and never makes it longer; with no time for a step, the
-    classifier is the result. If the run `refits`, time is kept for computing the classifier again
-    after the last step, unless that would take too long.
+    photos validate. A limit shortens a run with its warm-up and never makes it longer; with no time
+    for a step, the classifier is the result. If the run `refits`, time is kept for computing the
+    classifier again after the last step, unless that would take too long.
     """
     if math.isinf(run.deadline) or not run.steps:
         return run
@@ -94,7 +94,8 @@ def within(run: Run, engine: Engine, *, refits: bool = False) -> Run:
     )
     if steps >= run.steps:
         return run
-    shorter = replace(run.settings, steps=max(1, steps), epochs=None)
+    warmup = run.settings.warmup * steps // run.steps
+    shorter = replace(run.settings, steps=max(1, steps), epochs=None, warmup=warmup)
     deadline = run.deadline if steps else -math.inf
     return replace(run, settings=shorter, deadline=deadline, shortened=True)
 
