@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from pocketune.data import ImageDataset, load_splits
@@ -115,5 +117,24 @@ def test_fewer_steps_than_are_timed_are_all_made(
 def test_a_damaged_state_is_named(photos: ImageDataset, tmp_path: Path) -> None:
     path = tmp_path / "adapted.safetensors"
     path.write_bytes(b"nothing")
+    with pytest.raises(PocketuneError, match=r"adapted.safetensors is damaged: .*; remove it"):
+        adapting(photos, path)[0].start()
+
+
+@pytest.mark.parametrize("change", ["name", "shape"])
+def test_the_state_of_another_search_is_named(
+    photos: ImageDataset, tmp_path: Path, change: str
+) -> None:
+    path = tmp_path / "adapted.safetensors"
+    written, _ = adapting(photos, path)
+    written.start()
+    written.run(1, ignore)
+    with safe_open(path, "pt") as file:
+        facts = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    head = "value.classifier.1.weight"
+    weight = tensors.pop(head)
+    tensors |= {"other": weight} if change == "name" else {head: weight[:, 1:].contiguous()}
+    save_file(tensors, path, facts)
     with pytest.raises(PocketuneError, match=r"adapted.safetensors is damaged: .*; remove it"):
         adapting(photos, path)[0].start()

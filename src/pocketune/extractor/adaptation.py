@@ -227,18 +227,18 @@ class Adaptation:
 
     @torch.no_grad()
     def _load(self) -> None:
-        damage = (SafetensorError, KeyError, ValueError)
+        damage = (SafetensorError, KeyError, ValueError, RuntimeError)  # of other names or shapes
         with (
             reading(self._path, *damage, remedy="remove it to start over"),
             safe_open(self._path, "pt") as file,
         ):
             self.done = int(json.loads((file.metadata() or {})[HEADER])["steps"])
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        for name, each in self._trained.items():
-            each.copy_(found[f"value.{name}"])
-            state = {m: found[f"{m}.{name}"] for m in MOMENTS if f"{m}.{name}" in found}
-            if state:
-                self._optimizer.state[each] = state
+            for name, each in self._trained.items():
+                each.copy_(found[f"value.{name}"])
+                state = {m: found[f"{m}.{name}"] for m in MOMENTS if f"{m}.{name}" in found}
+                if state:
+                    self._optimizer.state[each] = state
 
 
 def trained_parameters(supernet: Supernet) -> Iterator[tuple[str, nn.Parameter]]:
