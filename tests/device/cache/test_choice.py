@@ -74,9 +74,8 @@ def test_many_values_take_8_bits(photos: Photos, kit: Kit, monkeypatch: pytest.M
 
 
 def test_without_epochs_there_is_nothing_to_say(photos: Photos, kit: Kit) -> None:
-    for cache in ("auto", "disk"):
-        settings, words = chosen(photos, kit, cache=cache, epochs=0)
-        assert (settings.cache, words) == ("off", "")
+    settings, words = chosen(photos, kit, epochs=0)
+    assert (settings.cache, words) == ("off", "")
 
 
 def test_off_keeps_the_draws(photos: Photos, kit: Kit) -> None:
@@ -155,6 +154,8 @@ def test_what_the_user_asks_for_is_refused_if_it_is_impossible(
         with pytest.raises(PocketuneError) as error:
             chosen(photos, each, prepares=prepares, cache="disk")
         assert str(error.value) == f"cache='disk' has no effect: {reason}; leave it out"
+    with pytest.raises(PocketuneError, match="has no effect: no steps are made; leave it out"):
+        chosen(photos, kit, cache="memory", epochs=0)
     monkeypatch.setattr(choice.shutil, "disk_usage", lambda _: Disk(10, 9, 1000))
     with pytest.raises(PocketuneError, match="takes 35 kB in run, where 1 kB are free: make room"):
         chosen(photos, kit, cache="disk")

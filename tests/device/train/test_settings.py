@@ -9,7 +9,7 @@ import pytest
 
 from pocketune.cli.app import app
 from pocketune.data.dataset import FEWEST, VAL_FRACTION
-from pocketune.device.train.defaults import BALANCE, RATES, UNEVEN, kind_of
+from pocketune.device.train.defaults import BALANCE, OPTIMIZERS, RATES, UNEVEN, kind_of
 from pocketune.device.train.settings import TrainSettings, command_options
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import ParameterSpec
@@ -178,6 +178,22 @@ def test_a_budget_of_nothing_is_no_budget() -> None:
     assert TrainSettings().budget_bytes is None
     assert TrainSettings(budget=5_000_000).budget_bytes == 5_000_000
     assert TrainSettings(budget="5 MB").budget_bytes == 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("options", "asks"),
+    [
+        *(
+            ({"cache": each}, each in ("disk", "memory"))
+            for each in ("auto", "off", "disk", "memory")
+        ),
+        *(({"optimizer": each}, each in ("adamw", "sgd")) for each in OPTIMIZERS),
+        *(({each: 1}, True) for each in ("warmup", "draws", "balance", "epochs")),
+        *(({each: 2}, False) for each in ("accumulate", "checkpoint_every")),
+    ],
+)
+def test_settings_that_ask_for_steps(options: dict[str, Any], asks: bool) -> None:
+    assert TrainSettings(**options).asks_for_steps == asks
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])

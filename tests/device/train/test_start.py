@@ -341,7 +341,11 @@ def test_few_photos_give_the_classifier_of_all_of_them(each: int, run: Run, tmp_
 
 
 @pytest.mark.parametrize(
-    "asked", [{"epochs": 1}, {"steps": 2}, {"lr": 0.01}, {"patience": 3}, {"clip": 1.0}]
+    "asked",
+    [
+        *({"epochs": 1}, {"steps": 2}, {"lr": 0.01}, {"patience": 3}, {"clip": 1.0}),
+        *({"optimizer": "sgd"}, {"balance": 0.5}, {"draws": 2}),
+    ],
 )
 def test_steps_are_made_with_few_photos_where_a_setting_asks_for_them(
     asked: dict[str, Any], run: Run

@@ -39,9 +39,12 @@ RUN_PANEL = "The run"
 
 _OF_STEPS = (
     *("lr", "head_lr", "bias_lr", "side_lr", "decode_lr"),
-    *("momentum", "weight_decay", "warmup", "clip", "patience"),
+    *("momentum", "weight_decay", "warmup", "clip", "patience", "balance", "draws"),
 )
 """Settings that have no effect without steps."""
+_VALUES_OF_STEPS = {"optimizer": ("adamw", "sgd"), "cache": ("memory", "disk")}
+"""Values of others that the user chooses for steps. Of those without effect, a plan may choose
+`adam8` and `accumulate` to fit a budget."""
 
 _run_option = partial(option, panel=RUN_PANEL)
 _option = partial(option, panel="Training")
@@ -298,7 +301,8 @@ class TrainSettings:
         """Whether their number is given, or another setting that steps alone follow."""
         default = TrainSettings()
         given = (getattr(self, name) != getattr(default, name) for name in _OF_STEPS)
-        return self.length_is_given or any(given)
+        chosen = (getattr(self, name) in values for name, values in _VALUES_OF_STEPS.items())
+        return self.length_is_given or any(given) or any(chosen)
 
     def rates(self, parameters: Iterable[ParameterSpec]) -> dict[str, float]:
         """Factors on the peak learning rate of weights, by the parameter's name."""
