@@ -139,6 +139,12 @@ def _resolve(function: ast.expr, names: dict[str, object]) -> object:
     return None
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_extras_are_installed_from_the_clone(page: Path) -> None:
+    """The package is in no registry yet; only where it is installed does pip know it by name."""
+    assert "pocketune[" not in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_have_these_options(page: Path) -> None:
     for line in commands(page):
