@@ -87,6 +87,17 @@ def test_a_kit_in_halves_needs_no_photos(tmp_path: Path) -> None:
     assert made.agreement is None and made.path.is_file()
 
 
+def test_a_kit_that_overflows_in_halves_is_refused(tmp_path: Path) -> None:
+    class Large(TinyKit):
+        def state(self) -> dict[str, np.ndarray]:
+            return super().state() | {"scale": np.array(1e7, np.float32)}
+
+    kit = Large().write(tmp_path / "kit")
+    with pytest.raises(PocketuneError, match=r"fp16: the logits would be off by .*; export it in"):
+        export_reduced(kit.path, tmp_path / "half.onnx", precision="fp16")
+    assert not (tmp_path / "half.onnx").exists()
+
+
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
 def test_it_is_compared_on_training_photos_where_there_are_no_others(
     tmp_path: Path, model: Model, photos: Path, precision: str

@@ -6,12 +6,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from pocketune.arrays import StrPath
 from pocketune.compiler.progress import Progress
 from pocketune.compiler.quantize.calibration import Calibration
-from pocketune.compiler.quantize.error import run_features
+from pocketune.compiler.quantize.error import relative_error, run_features
 from pocketune.data import ImageDataset
 from pocketune.deployment.agreement import Agreement, Predict, agreement
 from pocketune.deployment.photos import CALIBRATED, COMPARED, photos_for, sampled_images
@@ -79,6 +80,12 @@ class Original:
         assert self.train is not None
         size = self.model.manifest.size
         return Calibration(sampled_images(self.train, size, CALIBRATED, least=2))
+
+    def error(self, reduced: Predict) -> float:
+        """Error of the logits in fewer bits on random images, as a share of their norm."""
+        size = self.model.manifest.size
+        images = np.random.default_rng(0).integers(0, 256, (3, size, size, 3), dtype=np.uint8)
+        return relative_error(reduced(images), run_features(self.graph, images, "logits"))
 
     def agreement(self, reduced: Predict, progress: Progress) -> Agreement | None:
         """How far the logits in fewer bits agree with those in float32; None without photos."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
 
-from pocketune.arrays import StrPath
+from pocketune.arrays import FloatArray, StrPath
 from pocketune.compiler.progress import Progress, silent
 from pocketune.compiler.quantize.error import run_features
 from pocketune.compiler.quantize.search import quantize_features
 from pocketune.compiler.quantize.static import OPERATORS
 from pocketune.deployment.original import Original
 from pocketune.deployment.plain import plain_model
-from pocketune.deployment.result import Reduced, write_export
+from pocketune.deployment.result import Reduced, require_agreement, write_export
 from pocketune.device.use.model import Model
 from pocketune.errors import check_choice
 from pocketune.kit.manifest import Quantization
@@ -39,7 +41,8 @@ def export_reduced(
     from photos. The file has standard operators with QuantizeLinear and DequantizeLinear around
     them, which runtimes fuse into integer operators. Layers stay in float32, those with the largest
     errors first, until the logits are off by less than a tenth of their norm on held-out photos.
-    With `fp16`, weights and operators have 16-bit floats.
+    With `fp16`, weights and operators have 16-bit floats. Without photos, it is compared on random
+    images.
 
     Args:
         model: A run or a kit.
@@ -70,7 +73,13 @@ def export_reduced(
     else:
         result = convert_float_to_float16(plain, keep_io_types=True, op_block_list=IN_FLOAT32)
     _keep_facts(original.graph, result)
-    measured = original.agreement(lambda images: run_features(result, images, "logits"), progress)
+
+    def predict(images: NDArray[np.uint8]) -> FloatArray:
+        return run_features(result, images, "logits")
+
+    measured = original.agreement(predict, progress)
+    if measured is None:
+        require_agreement(original.error(predict), original.model.kit.path, precision)
     content: bytes = result.SerializeToString()
     return write_export(out, content, original, measured, precision, quantization)
 

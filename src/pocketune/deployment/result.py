@@ -55,7 +55,7 @@ def write_export(
             written.
     """
     if measured is not None:
-        _require_agreement(measured, original.model.kit.path, precision)
+        require_agreement(measured.error, original.model.kit.path, precision)
     make_folder_of(out)
     with replacing(out) as file:
         file.write_bytes(content)
@@ -69,12 +69,17 @@ def write_export(
     )
 
 
-def _require_agreement(measured: Agreement, kit: Path, precision: str) -> None:
-    if measured.error <= BOUND:
+def require_agreement(error: float, kit: Path, precision: str) -> None:
+    """Check an error of the logits, as a share of their norm.
+
+    Raises:
+        PocketuneError: It is more than `BOUND`, or not a number.
+    """
+    if error <= BOUND:
         return
     message = (
         f"{kit} cannot be exported as {precision}: the logits would be off by "
-        f"{measured.error:.1%} of their norm, more than {BOUND:.0%}"
+        f"{error:.1%} of their norm, more than {BOUND:.0%}"
     )
     if precision != "int8":
         raise PocketuneError(f"{message}; export it in float32")

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.compiler.progress import Progress, silent
-from pocketune.compiler.quantize.error import relative_error, run_features
 from pocketune.compiler.quantize.search import quantize_features
 from pocketune.deployment.original import Original
 from pocketune.deployment.reduced import INTEGER_OPERATORS
@@ -129,10 +128,7 @@ def _without_log() -> Iterator[None]:
 
 
 def _check(original: Original, content: bytes) -> None:
-    size = original.model.manifest.size
-    images = np.random.default_rng(0).integers(0, 256, (3, size, size, 3), dtype=np.uint8)
-    truth = run_features(original.graph, images, "logits")
-    error = relative_error(run_tflite(content, images), truth)
+    error = original.error(lambda images: run_tflite(content, images))
     if not error <= TOLERANCE:
         raise PocketuneError(
             f"{original.model.kit.path} cannot be exported for TensorFlow Lite: the logits differ "
