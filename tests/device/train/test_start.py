@@ -254,6 +254,25 @@ def test_the_start_is_not_adjusted(run: Run, uneven: Path, tmp_path: Path) -> No
     np.testing.assert_allclose(biases[0], biases[1], atol=1e-6)
 
 
+def test_a_run_that_is_stopped_before_its_first_score_is_used_without_the_adjustment(
+    run: Run, uneven: Path, tmp_path: Path
+) -> None:
+    class Stopped(SoftmaxEngine):
+        def predict(self, images: FloatArray) -> FloatArray:
+            raise PocketuneError("enough")
+
+    whole = run(photos=uneven, epochs=1, balance=1)
+    with pytest.raises(PocketuneError, match="enough"):
+        run(photos=uneven, epochs=1, balance=1, engine=Stopped, out=tmp_path / "stopped")
+    start = run(photos=uneven, epochs=1, lr=1e-9, balance=0, out=tmp_path / "plain").run
+    model = Model.open(tmp_path / "stopped")
+    np.testing.assert_allclose(
+        model.state["fc.bias"], Model.open(start).state["fc.bias"], atol=1e-6
+    )
+    resume(tmp_path / "stopped", engine=SoftmaxEngine, progress=Silent())
+    assert_same_end(tmp_path / "stopped", whole.run)
+
+
 def test_what_is_validated_is_what_is_saved_and_rare_classes_choose_it(
     run: Run, tmp_path: Path
 ) -> None:

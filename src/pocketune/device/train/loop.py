@@ -83,6 +83,8 @@ class Loop:
         """
         if not self._counters.started:
             self.save()  # from here on, the run can be resumed
+            if self._adjustment is not None:  # which the checkpoint has, and a model must not
+                self._saver.save_best(self._state)
             self._begin(*self._validate())
         while self._counters.finished is None:
             self._train_epoch()
