@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pocketune.errors import PocketuneError
+from pocketune.processes.job import do_job, run_job
 
 if TYPE_CHECKING:
     from pocketune.device.train.settings import TrainSettings
 
-
+_MODULE = "pocketune.planner.process"
 COMMAND = 1_200_000
 """Bytes of `pocketune train` that the process below lacks: the command line, and the plan.
 It took 1.0 MB."""
+
+
+@dataclass(frozen=True)
+class ProcessJob:
+    """A process to measure.
+
+    Attributes:
+        photos: The photos.
+        val_fraction: Fraction of them for validation.
+        seed: Seed of their division.
+        ignore: Values of masks that do not count.
+        class_names: Names of the values of masks.
+        out: The file for the number of bytes.
+    """
+
+    photos: str
+    val_fraction: float | None
+    seed: int
+    ignore: str | None
+    class_names: str | None
+    out: str
 
 
 def process_bytes(photos: Path, settings: TrainSettings) -> int:
@@ -29,29 +50,38 @@ def process_bytes(photos: Path, settings: TrainSettings) -> int:
         settings: The settings of the run, which divide the photos.
 
     Raises:
-        PocketuneError: The process cannot be started.
+        PocketuneError: The process fails.
     """
-    division = [settings.val_fraction, settings.seed, settings.ignore, settings.class_names]
-    command = [sys.executable, "-m", "pocketune.planner.process", str(photos), json.dumps(division)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise PocketuneError(f"the memory of a training process cannot be measured: {last[0]}")
-    return int(done.stdout) + COMMAND
+    with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:
+        out = Path(folder) / "bytes"
+        job = ProcessJob(
+            str(photos),
+            settings.val_fraction,
+            settings.seed,
+            settings.ignore,
+            settings.class_names,
+            str(out),
+        )
+        try:
+            run_job(_MODULE, job)
+        except PocketuneError as error:
+            message = f"the memory of a training process cannot be measured: {error}"
+            raise PocketuneError(message) from error
+        return int(out.read_text()) + COMMAND
 
 
-def _measure(photos: str, division: str) -> int:
+def _measure(job: ProcessJob) -> None:
     import click  # noqa: F401 - as `pocketune train` has it
 
     from pocketune.data import MaskOptions, load_splits
     from pocketune.device.memory.baseline import training_baseline
 
-    val_fraction, seed, ignore, class_names = json.loads(division)
-    masks = MaskOptions(ignore=ignore, class_names=class_names)
-    splits = load_splits(photos, val_fraction=val_fraction, seed=seed, masks=masks)
+    masks = MaskOptions(ignore=job.ignore, class_names=job.class_names)
+    splits = load_splits(job.photos, val_fraction=job.val_fraction, seed=job.seed, masks=masks)
     measured = training_baseline()
-    return measured if len(splits.train) else 0  # the names are in memory until here
+    # The names are in memory until here.
+    Path(job.out).write_text(str(measured if len(splits.train) else 0))
 
 
 if __name__ == "__main__":
-    print(_measure(*sys.argv[1:]))
+    do_job(ProcessJob, _measure)
