@@ -1,6 +1,8 @@
 """`pocketune compare`: what its command line means."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from pocketune.cli.compare import compare
 from pocketune.comparison import Comparison, Grid
 from pocketune.errors import PocketuneError
 
+from ..comparison.test_tables import CELL
 from ..device.softmax_engine import write_photos
 
 
@@ -69,6 +72,28 @@ def test_options_of_a_network_need_one(asked: Any) -> None:
 def test_the_runs_as_json(asked: Any, capsys: pytest.CaptureFixture[str]) -> None:
     asked("a/", "--kit", "last", "--json")
     assert json.loads(capsys.readouterr().out) == {"schema": 1, "cells": []}
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_table_is_drawn_on_a_terminal_and_is_markdown_elsewhere(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = replace(CELL, photos="[b]flowers", model="mobilenet_v2 0.35")
+    monkeypatch.setattr(
+        "pocketune.comparison.compare", lambda *args, **options: Comparison((cell,))
+    )
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    compare.main(["a/", "--kit", "last"], standalone_mode=False)
+    printed = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    assert ("| ---: |" in printed) == (not terminal)
+    assert "Mean ± standard deviation" in printed and "written to compare" in printed
+    if terminal:
+        assert printed.splitlines()[1].rstrip() == "[b]flowers"
+        row = next(line for line in printed.splitlines() if "50.0" in line)
+        assert row.split()[-8:] == ["50.0", "1", "1", "0", "0", "20", "30", "bytes"]
 
 
 def test_a_file_describes_all_of_it(asked: Any, tmp_path: Path) -> None:

@@ -77,14 +77,44 @@ def test_the_other_figures() -> None:
     (row,) = Comparison((*cells, replace(CELL, seed=9, score=None, record=None, error="no"))).rows
     assert (row.peak_memory, row.step_seconds, row.failed) == (70_000_000, 0.03, 1)
     cells = to_markdown([row]).splitlines()[2].split(" | ")[3:]
-    assert cells == ["50.0 ± 0.0", "3 of 4", "70", "30", "2.5", "20", "30 bytes |"]
+    assert cells == ["50.0 ± 0.0", "3 of 4", "3", "70", "30", "2.5", "20", "30 bytes |"]
+
+
+@pytest.mark.parametrize(
+    ("heads", "start"),
+    [
+        (("LDA", "class means"), "the classifier computed from the photos"),
+        (("LDA", "random"), "its start"),
+    ],
+)
+def test_rows_tell_where_no_run_was_better_than_its_start(heads, start) -> None:
+    kept = [
+        replace(CELL, method=head, record=replace(RECORD, best_step=0, head=head)) for head in heads
+    ]
+    told = f"No run was better than its start: each score is that of {start}."
+    rows = Comparison(tuple(kept)).rows
+    assert [row.improved for row in rows] == [0, 0]
+    assert told in to_markdown(rows) and told in to_latex(rows)
+    assert [line["improved"] for line in csv.DictReader(io.StringIO(to_csv(rows)))] == ["0", "0"]
+
+    rows = Comparison((*kept, replace(CELL, seed=1, method=heads[0]))).rows
+    assert [row.improved for row in rows] == [1, 0]
+    assert "No run was better" not in to_markdown(rows)
+
+
+def test_without_validation_photos_only_a_run_without_steps_is_known_to_be_its_start() -> None:
+    unjudged = replace(RECORD, best=None)
+    for best_step, improved in ((4, None), (0, 0)):
+        record = replace(unjudged, best_step=best_step)
+        (row,) = Comparison((replace(CELL, record=record),)).rows
+        assert row.improved == improved
 
 
 def test_a_row_that_failed() -> None:
     failed = replace(CELL, score=None, record=None, error="no memory", metric="score")
     table = to_markdown(Comparison((CELL, replace(failed, method="full"))).rows)
     assert "accuracy, %" in table
-    assert "| full | failed | 0 of 1 |  |  |  |  |  |" in table
+    assert "| full | failed | 0 of 1 |  |  |  |  |  |  |" in table
     assert to_latex(Comparison((failed,)).rows).count("failed") == 1
 
 
@@ -105,7 +135,7 @@ def test_markdown_keeps_its_columns(photos: str, method: str) -> None:
     table = to_markdown(comparison([0.5], photos=photos, method=method).rows)
     header, line, row, *_ = table.split("\n")
     counts = {len(re.findall(r"(?<!\\)(?:\\\\)*\|", each)) for each in (header, line, row)}
-    assert counts == {11}
+    assert counts == {12}
     cell = re.split(r"(?<!\\)(?:\\\\)* \| ", row)[2]
     assert re.sub(r"\\(.)", r"\1", cell) == " ".join(method.split())
 
@@ -118,7 +148,7 @@ def test_latex_has_no_command_of_a_name(name: str) -> None:
     plain = re.sub(escaped, "", row)
     assert plain.endswith(r" \\")
     assert not set(plain.removesuffix(r" \\")) & set("\\%$#_{}~^<>|")
-    assert plain.count("&") == 9
+    assert plain.count("&") == 10
 
 
 def test_the_file_is_the_comparison(tmp_path) -> None:

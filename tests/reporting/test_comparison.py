@@ -84,15 +84,24 @@ def test_rows_come_best_first_and_failures_have_their_reasons(folder):
     page = comparison_page(folder)
     first, other, failed, _ = page.sections
     ((_, table),) = first.tables
-    assert [row[:4] for row in table.rows] == [
-        ("small", "blocks", "82.0% ± 2.8", "2"),
-        ("large", "blocks", "78.0%", "1 of 2"),
-        ("small", "last", "71.0% ± 1.4", "2"),
-        ("large", "full", "failed", "0 of 1"),
+    assert [row[:5] for row in table.rows] == [
+        ("small", "blocks", "82.0% ± 2.8", "2", "2"),
+        ("large", "blocks", "78.0%", "1 of 2", "1"),
+        ("small", "last", "71.0% ± 1.4", "2", "2"),
+        ("large", "full", "failed", "0 of 1", "-"),
     ]
     assert len(first.charts[0].table.rows) == 3
     assert other.title == "other"
     assert {row[1] for row in failed.tables[0][1].rows} == {"no memory"}
+
+
+def test_a_comparison_where_no_run_gained_says_so(folder, tmp_path):
+    assert "No run was better" not in " ".join(comparison_page(folder).summary)
+    start = cell("small", "last", 0, 0.7, 60_000_000)
+    record = replace(start.record, best_step=0, head="LDA")
+    Comparison((replace(start, record=record),)).write(tmp_path)
+    said = " ".join(comparison_page(tmp_path).summary)
+    assert "each score is that of the classifier computed from the photos." in said
 
 
 def test_a_comparison_without_a_finished_run_has_no_bubbles(tmp_path):

@@ -30,7 +30,11 @@ from pocketune.options import option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import JustifyMethod
+    from rich.table import Table
+
     from pocketune.comparison import Grid
+    from pocketune.comparison.row import Row
 
 PANEL = "The comparison"
 _WITH_TOML = {"photos", "out", "ray", "keep_runs", "json"}
@@ -131,7 +135,6 @@ def compare(
     """
     from pocketune.comparison import Grid
     from pocketune.comparison import compare as compare_grid
-    from pocketune.comparison.tables import to_markdown
 
     if any(path.endswith(".toml") for path in options.photos):
         _check_alone(options.photos)
@@ -147,7 +150,8 @@ def compare(
     if output.json:
         print(json.dumps(result.to_dict()))
     else:
-        print(f"\n{to_markdown(result.rows)}\nwritten to {options.out}")
+        _show_tables(result.rows)
+        print(f"\nwritten to {options.out}")
     if result.failed:
         raise PocketuneError(
             f"{len(result.failed)} of {len(result.cells)} runs failed, such as "
@@ -157,6 +161,45 @@ def compare(
 
 def _show(line: str) -> None:
     print(line, flush=True)
+
+
+def _show_tables(rows: Sequence[Row]) -> None:
+    """Draw the table on a terminal; elsewhere print it as Markdown, for a file."""
+    from rich.console import Console
+
+    from pocketune.comparison.tables import note_on, to_markdown
+
+    console = Console()
+    print()
+    if not console.is_terminal:
+        print(to_markdown(rows), end="")
+        return
+    console.print(_drawn(rows))
+    console.print(note_on(rows), highlight=False, markup=False)
+
+
+def _drawn(rows: Sequence[Row]) -> Table:
+    """The table for a terminal; the name of the only set of photos is its title."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    from pocketune.comparison.tables import columns_of
+
+    columns, sets = columns_of(rows), {row.photos for row in rows}
+    title = None
+    if len(sets) == 1:
+        title = escape(rows[0].photos)
+        columns = [column for column in columns if column.title != "photos"]
+    table = Table(box=SIMPLE_HEAD, padding=0, title=title, title_justify="left")
+    for column in columns:
+        number = column.is_number
+        justify: JustifyMethod = "right" if number else "left"
+        heading = column.title.replace(" ", "\n")
+        table.add_column(heading, justify=justify, no_wrap=number, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(column.text(row)) for column in columns))
+    return table
 
 
 def _check_alone(photos: list[str]) -> None:

@@ -69,6 +69,16 @@ class Row:
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
     @property
+    def improved(self) -> int | None:
+        """Number of runs that became better than their start; None if no run tells.
+
+        The validation photos judge. Without them, only a run without steps is known to be its
+        start.
+        """
+        judged = [each for each in self.records if each.best is not None or not each.best_step]
+        return sum(each.best_step > 0 for each in judged) if judged else None
+
+    @property
     def peak_memory(self) -> int | None:
         """The largest peak resident bytes of a run."""
         return max((each.peak_memory for each in self.records), default=None)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pocketune.comparison.row import Row
 from pocketune.device.memory.sizes import format_size
+from pocketune.device.train.start import KEPT, RANDOM
 
 
 class Column(NamedTuple):
@@ -28,24 +29,24 @@ class Column(NamedTuple):
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """A table in Markdown with a note on what it shows."""
-    columns = _columns(rows)
+    columns = columns_of(rows)
     lines = [
         [_markdown(column.title) for column in columns],
         ["---:" if column.is_number else "---" for column in columns],
         *([_markdown(column.text(row)) for column in columns] for row in rows),
     ]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{table}\n\n{_note(rows)}\n"
+    return f"{table}\n\n{note_on(rows)}\n"
 
 
 def to_latex(rows: Sequence[Row]) -> str:
     """A `tabular` for the package booktabs, with the note as a comment."""
-    columns = _columns(rows)
+    columns = columns_of(rows)
     alignment = "".join("r" if column.is_number else "l" for column in columns)
     body = [" & ".join(_latex(column.text(row)) for column in columns) for row in rows]
     return "\n".join(
         (
-            f"% {_note(rows)}",
+            f"% {note_on(rows)}",
             f"\\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
             " & ".join(_latex(column.title) for column in columns) + r" \\",
@@ -68,6 +69,7 @@ FIELDS: dict[str, Callable[[Row], object]] = {
     "standard_deviation": lambda row: row.spread,
     "runs": lambda row: len(row.scores),
     "failed": lambda row: row.failed,
+    "improved": lambda row: row.improved,
     "peak_memory": lambda row: row.peak_memory,
     "step_seconds": lambda row: row.step_seconds,
     "seconds": lambda row: row.seconds,
@@ -89,7 +91,8 @@ def to_csv(rows: Sequence[Row]) -> str:
     return text.getvalue()
 
 
-def _columns(rows: Sequence[Row]) -> list[Column]:
+def columns_of(rows: Sequence[Row]) -> list[Column]:
+    """The columns of a printed table of these rows."""
     metrics = {(row.metric, row.style) for row in rows if row.scores}
     title = "score"
     if len(metrics) == 1:
@@ -103,6 +106,7 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
         *([Column("scored on", lambda row: row.part, False)] if several else []),
         Column(title, _score),
         Column("runs", _runs),
+        Column("improved", lambda row: "" if row.improved is None else str(row.improved)),
         Column("peak MB", lambda row: _scaled(row.peak_memory, 1e6, ".0f")),
         Column("step ms", lambda row: _scaled(row.step_seconds, 1e-3, ".3g")),
         Column("step MFLOP", lambda row: _of_first(row, "step_flops", 1e6, ".3g")),
@@ -144,15 +148,28 @@ def _scaled(value: float | None, unit: float, style: str) -> str:
     return f"{float(text):.0f}" if "e" in text else text
 
 
-def _note(rows: Sequence[Row]) -> str:
+def without_gain(rows: Sequence[Row]) -> str | None:
+    """What the scores are of where no run became better than its start; None where one did."""
+    if not any(row.records for row in rows) or any(
+        row.improved != 0 for row in rows if row.records
+    ):
+        return None
+    heads = {record.head for row in rows for record in row.records}
+    start = "its start" if heads & {KEPT, RANDOM} else "the classifier computed from the photos"
+    return f"No run was better than its start: each score is that of {start}."
+
+
+def note_on(rows: Sequence[Row]) -> str:
     """What the figures are."""
     parts = sorted({row.part for row in rows})
     of = " or ".join(f"the {part} photos" for part in parts) or "no photos"
     chosen = ", which chose the step" if "validation" in parts else ""
+    told = without_gain(rows)
     return (
-        f"Mean ± standard deviation over the runs, on {of}{chosen}. Peak: the largest resident "
-        "memory of a training process. Step: median time, with the wait for its photos. Result: "
-        "the file of trained values."
+        (f"{told} " if told else "")
+        + f"Mean ± standard deviation over the runs, on {of}{chosen}. Improved: runs that became "
+        "better than their start. Peak: the largest resident memory of a training process. Step: "
+        "median time, with the wait for its photos. Result: the file of trained values."
     )
 
 

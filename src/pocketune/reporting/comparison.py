@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pocketune
 from pocketune.comparison.cell import configuration
 from pocketune.comparison.result import Comparison
+from pocketune.comparison.tables import without_gain
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import counted
 from pocketune.kit.naming import full_title
@@ -49,6 +50,7 @@ def comparison_page(path: Path) -> Page:
             f"{_compared(models, methods)} on {listing(sets)}: "
             f"{counted(len(records), 'run')}, each in a process of its own.",
             *(_best(name, _of(rows, name)) for name in sets),
+            *filter(None, [without_gain(rows)]),
             *([f"{counted(len(found.failed), 'run')} failed."] if found.failed else []),
         ),
         tiles=tuple(_tiles(found, records)),
@@ -174,8 +176,8 @@ def _bubbles(rows: list[Row]) -> Iterator[Chart]:
 
 def _table(rows: list[Row]) -> Table:
     titles = (
-        "model", "method", rows[0].metric, "runs", "peak", "a step", "GFLOPs a step", "trained",
-        "to keep",
+        "model", "method", rows[0].metric, "runs", "improved", "peak", "a step", "GFLOPs a step",
+        "trained", "to keep",
     )  # fmt: skip
     return Table(titles, tuple(map(_cells, rows)))
 
@@ -188,6 +190,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.method,
         _score(row),
         f"{runs} of {runs + row.failed}" if row.failed else str(runs),
+        "-" if row.improved is None else str(row.improved),
         format_size(row.peak_memory) if row.peak_memory else "-",
         duration(row.step_seconds) if row.step_seconds else "-",
         f"{record.step_flops / 1e9:,.2f}" if record else "-",
