@@ -166,8 +166,9 @@ def test_what_could_not_be_saved_is_not_trained(photos, tmp_path, monkeypatch):
     monkeypatch.setattr("pocketune.pruning.retraining.make_fabric", pytest.fail)
     with pytest.raises(PocketuneError, match=r"must end in \.safetensors"):
         retrain(network(), photos, tmp_path / "out.pth")
+    (tmp_path / "file").touch()
     with pytest.raises(PocketuneError, match="cannot be written"):
-        retrain(network(), photos, tmp_path / "nowhere" / "out.safetensors")
+        retrain(network(), photos, tmp_path / "file" / "out.safetensors")
     with pytest.raises(PocketuneError, match=r"is adapted to LastLayer\(\)"):
         retrain(adapt(network(), LastLayer()), photos, tmp_path / "out.safetensors")
 

@@ -18,7 +18,7 @@ from pocketune.supernet.files import HEADER, describe
 
 
 def test_a_supernet_is_read_as_it_was_saved(tmp_path: Path) -> None:
-    made, file = supernet(**MODULES), tmp_path / "supernet.safetensors"
+    made, file = supernet(**MODULES), tmp_path / "new" / "supernet.safetensors"
     save_supernet(made, file)
     read = load_supernet(file, made.space).eval()
     assert read.space == made.space

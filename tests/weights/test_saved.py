@@ -46,6 +46,12 @@ def test_a_saved_network_can_be_read_by_whom_the_umask_allows(network, tmp_path)
     assert {entry.name for entry in tmp_path.iterdir()} == {"network.safetensors", "ordinary"}
 
 
+def test_the_folder_of_the_file_is_made(network, tmp_path):
+    path = tmp_path / "new" / "folder" / "network.safetensors"
+    save_network(network, path)
+    assert load_network(path).training
+
+
 def test_file_builds_the_pruned_network_again(network, tmp_path):
     path = tmp_path / "pruned.safetensors"
     save_network(network, path)
@@ -123,8 +129,9 @@ def test_whole_networks_do_not_mention_hidden_channels():
 def test_files_that_cannot_be_written(network, tmp_path):
     with pytest.raises(PocketuneError, match=r"must end in \.safetensors"):
         save_network(network, tmp_path / "pruned.pth")
+    (tmp_path / "file").touch()
     with pytest.raises(PocketuneError, match="cannot be written"):
-        save_network(network, tmp_path / "nowhere" / "pruned.safetensors")
+        save_network(network, tmp_path / "file" / "pruned.safetensors")
     with pytest.raises(PocketuneError, match="Linear has no config"):
         save_network(nn.Linear(1, 1), tmp_path / "pruned.safetensors")
 

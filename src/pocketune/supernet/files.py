@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 
 from pocketune.errors import PocketuneError, Remedy, check_type
-from pocketune.files import reading, replacing, writing
+from pocketune.files import make_folder_of, reading, replacing, writing
 from pocketune.networks import Normalization, about
 from pocketune.supernet.space import Space
 from pocketune.supernet.supernet import Supernet
@@ -38,13 +38,16 @@ def save_supernet(supernet: Supernet, path: str | PathLike[str]) -> None:
 
 
 def check_saveable(path: Path) -> None:
-    """Raise as `save_supernet` would, before long work; writes nothing.
+    """Raise as `save_supernet` would, before long work.
+
+    It makes the file's folder if there is none.
 
     Raises:
         PocketuneError: As `save_supernet` does.
     """
     if path.suffix != ".safetensors":
         raise PocketuneError(f"{path} must end in .safetensors")
+    make_folder_of(path)
     with writing(path), tempfile.TemporaryFile(dir=path.parent):
         pass
 

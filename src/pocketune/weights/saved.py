@@ -68,7 +68,6 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     facts = {"config": config.to_dict(), "normalization": asdict(normalization)}
     state = _state(network, standardized=config.standardized)
     tensors = {name: tensor.contiguous() for name, tensor in state.items()}
-    make_folder_of(path)
     with replacing(path, SafetensorError) as file:
         file.write_bytes(save(tensors, {HEADER: json.dumps(facts)}))
 
@@ -83,7 +82,9 @@ def _standardized_kernels(network: nn.Module) -> dict[str, Tensor]:
 
 
 def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
-    """The config that `save_network` would write, to check before long work; writes nothing.
+    """The config that `save_network` would write, to check before long work.
+
+    It makes the file's folder if there is none.
 
     Raises:
         PocketuneError: As `save_network` does.
@@ -96,9 +97,11 @@ def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
             "the network was calibrated to compute with integers, and its norms are folded; save "
             "the adapted network that was given to calibrate"
         )
+    config = _config(network)
+    make_folder_of(path)
     with writing(path), tempfile.TemporaryFile(dir=path.parent):
         pass
-    return _config(network)
+    return config
 
 
 def _config(network: nn.Module) -> NetworkConfig:
