@@ -7,6 +7,8 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,37 @@ def test_links_and_permissions_are_kept(tmp_path):
     write(link, "newer")
     assert link.is_symlink()
     assert (file.read_text(), file.stat().st_mode & 0o777) == ("newer", 0o640)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="read-only files are not replaced there")
+def test_a_read_only_file_is_replaced_and_stays_one(tmp_path, monkeypatch):
+    path, modes = tmp_path / "file", []
+    write(path, "old")
+    path.chmod(0o444)
+
+    def noted(file: Path) -> None:  # root, as which tests may run, opens any file for writing
+        modes.append(file.stat().st_mode & 0o200)
+        sync(file)
+
+    monkeypatch.setattr("pocketune.files.sync", noted)
+    write(path, "new")
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o444)
+    assert all(modes)
+
+
+def test_threads_that_write_one_file_do_not_collide(tmp_path):
+    path, both = tmp_path / "file", threading.Barrier(2)
+
+    def replace(text: str) -> None:
+        with replacing(path) as file:
+            file.write_text(text)
+            both.wait(timeout=60)  # now both have written, and neither has renamed
+            assert file.read_text() == text
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(replace, ("one", "two")))
+    assert path.read_text() in ("one", "two")
+    assert names(tmp_path) == ["file"]
 
 
 def names(folder: Path) -> list[str]:
@@ -141,6 +174,22 @@ def test_a_full_disk_leaves_the_file_before(owner, name, tmp_path, monkeypatch):
         write(path, "new")
     assert path.read_text() == "old"
     assert names(tmp_path) == ["file"]
+
+
+def test_a_folder_that_cannot_be_flushed_leaves_the_new_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write(path, "old")
+
+    def refuse(place: Path) -> None:
+        if place.is_dir():
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("pocketune.files.sync", refuse)
+    with pytest.raises(PocketuneError) as caught:
+        write(path, "new")
+    words = "is written, but may not survive a power cut: Input/output error"
+    assert str(caught.value) == f"{path} {words}"
+    assert path.read_text() == "new"
 
 
 @pytest.mark.skipif(not hasattr(errno, "EDQUOT"), reason="quotas are named on Unix only")
@@ -251,7 +300,7 @@ def test_what_a_killed_process_leaves_is_taken_by_the_next(tmp_path):
     assert path.read_text() == "old"
     (left,) = set(names(tmp_path)) - {"file"}
     assert is_partial(left, "file")
-    of_one_that_runs = tmp_path / f".file.{os.getppid()}.partial"
+    of_one_that_runs = tmp_path / f".file.{os.getppid()}-1.partial"
     of_one_that_runs.touch()
     write(path, "new")
     of_one_that_runs.unlink()
@@ -260,11 +309,12 @@ def test_what_a_killed_process_leaves_is_taken_by_the_next(tmp_path):
 
 
 def test_the_incomplete_file_is_a_hidden_one_next_to_the_complete_one(tmp_path):
-    name = f".last.safetensors.{os.getpid()}.partial"
+    name = f".last.safetensors.{os.getpid()}-{threading.get_native_id()}.partial"
     assert partial(tmp_path / "last.safetensors") == tmp_path / name
     assert is_partial(name, "last.safetensors")
     assert not is_partial(name, "best.safetensors")
     assert not is_partial(".last.safetensors..partial", "last.safetensors")
+    assert not is_partial(".last.safetensors.1.partial", "last.safetensors")
 
 
 @pytest.mark.parametrize("name", ["x" * 200, "x" * 255, "é" * 127, "\U0001f33b" * 63 + ".zi"])

@@ -6,9 +6,11 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 import stat
 import sys
+import threading
 import zipfile
 import zlib
 from pathlib import Path
@@ -141,7 +143,7 @@ def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
 
     Raises:
         PocketuneError: The file cannot be written, or `path` is a device, a pipe or a socket;
-            what was at `path` is unchanged.
+            what was at `path` is unchanged, unless the message says that the new file is there.
 
     Example:
         >>> with replacing(Path("notes.txt")) as file:  # doctest: +SKIP
@@ -150,20 +152,25 @@ def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
     _refuse_special(path)
     if os.path.islink(path):  # what it leads to is replaced  # noqa: PTH114 - never fails
         path = Path(os.path.realpath(path))
-    file = partial(path)
+    file, is_placed = partial(path), False
     _remove_abandoned(path)
     try:
         yield file
-        if path.exists():
-            shutil.copymode(path, file)
         sync(file)
+        if path.exists():
+            shutil.copymode(path, file)  # after `sync`, which has to open it for writing
         file.replace(path)
+        is_placed = True
         sync(path.parent)
     except BaseException as error:
         with contextlib.suppress(OSError):
             file.unlink(missing_ok=True)
         if not isinstance(error, (OSError, *failure)):
             raise
+        if is_placed:
+            raise PocketuneError(
+                f"{path} is written, but may not survive a power cut: {_why(error, '')}"
+            ) from error
         before = "; the file that was there is unchanged" if os.path.isfile(path) else ""  # noqa: PTH113 - never fails
         raise PocketuneError(f"{path} cannot be written: {_why(error, '')}{before}") from error
 
@@ -210,15 +217,20 @@ def refuse_undecodable(path: Path) -> None:
 
 
 def partial(path: Path) -> Path:
-    """The temporary path of `replacing` in this process: two may write to the same `path`."""
-    return path.with_name(f".{_shortened(path.name)}.{os.getpid()}.partial")
+    """The temporary path of `replacing` in this thread: two may write to the same `path`."""
+    owner = f"{os.getpid()}-{threading.get_native_id()}"
+    return path.with_name(f".{_shortened(path.name)}.{owner}.partial")
 
 
 def is_partial(name: str, of: str) -> bool:
     """Whether `name` is that of a temporary file of the file `of`, of any process."""
-    of = _shortened(of)
-    number = name.removeprefix(f".{of}.").removesuffix(".partial")
-    return number.isdecimal() and name == f".{of}.{number}.partial"
+    return _process_of(name, of) is not None
+
+
+def _process_of(name: str, of: str) -> int | None:
+    """The process of a temporary file of the file `of`; None if `name` is not that of one."""
+    found = re.fullmatch(rf"\.{re.escape(_shortened(of))}\.([0-9]+)-[0-9]+\.partial", name)
+    return None if found is None else int(found[1])
 
 
 def _shortened(name: str) -> str:
@@ -236,9 +248,8 @@ def _remove_abandoned(path: Path) -> None:
         return
     with contextlib.suppress(OSError):
         for entry in list(path.parent.iterdir()):
-            if is_partial(entry.name, path.name) and not _is_running(
-                int(entry.name.split(".")[-2])
-            ):
+            process = _process_of(entry.name, path.name)
+            if process is not None and not _is_running(process):
                 entry.unlink(missing_ok=True)
 
 

@@ -1,9 +1,13 @@
 """Folders in which a run may begin."""
 
+import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
+from pocketune.device.train import folder as folder_module
+from pocketune.device.train.folder import AnotherProcess, locked
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import BEST, LAST, METRICS, RESULT
 
@@ -54,7 +58,8 @@ def test_a_folder_that_cannot_be_made(run: Run, tmp_path: Path) -> None:
 def test_an_empty_folder_and_what_a_killed_start_left_are_taken(run: Run, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / METRICS).write_text('{"kind": "step"}\n')
-    for name in (".step.onnx.9.partial", ".last.safetensors.12.partial", "parameters.safetensors"):
+    partial = (".step.onnx.9-9.partial", ".last.safetensors.12-3.partial")
+    for name in (*partial, "parameters.safetensors"):
         (tmp_path / "run" / name).write_text("half")
     result = run(epochs=1)
     assert lines(result.run, "step")[0]["step"] == 1
@@ -75,3 +80,20 @@ def test_a_trained_network_without_its_checkpoint_is_not_overwritten(
     with pytest.raises(PocketuneError, match="run is not empty: choose a new folder"):
         run(epochs=1)
     assert (tmp_path / "run" / BEST).read_bytes() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an open file is not removed there")
+@pytest.mark.parametrize("again", [False, True])
+def test_a_file_that_is_removed_before_its_lock_is_not_locked(
+    again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+
+    def late(_: BinaryIO) -> None:
+        path.unlink()
+        if again:
+            path.touch()
+
+    monkeypatch.setattr(folder_module, "_lock", late)
+    with pytest.raises(AnotherProcess, match="has just removed"), locked(path, "busy"):
+        pass

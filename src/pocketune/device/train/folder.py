@@ -6,6 +6,7 @@ While a run trains, its folder is locked. The system releases the lock if the pr
 from __future__ import annotations
 
 import math
+import os
 import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -277,9 +278,16 @@ def locked(path: Path, busy: str) -> Iterator[None]:
             raise AnotherProcess(busy) from error
         except OSError:
             pass
-        if not path.exists():  # it was removed between the two lines above
-            raise AnotherProcess(f"another process has just removed {path.parent}")
+        if not _is_at(file, path):  # it was removed, and perhaps created again, before the lock
+            raise AnotherProcess(f"another process has just removed {path}")
         yield
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Whether an open file is the one at a path."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False
 
 
 def _lock(file: BinaryIO) -> None:
