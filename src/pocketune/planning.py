@@ -24,7 +24,7 @@ from pocketune.options import takes_options, with_options
 from pocketune.planner.context import PlanContext
 from pocketune.planner.evidence import Evidence
 from pocketune.planner.journal import Journal
-from pocketune.planner.kits import KitSource
+from pocketune.planner.kits import KitSource, least_memory
 from pocketune.planner.limits import Limits, make_limits
 from pocketune.planner.plan import Asked, Plan
 from pocketune.planner.process import process_bytes
@@ -107,7 +107,8 @@ def plan(
     with own_folder(folder, PLAN):
         journal = Journal(folder, asked, say)
         process = journal.plan.process or process_bytes(Path(photos), chosen)
-        limits.check_process(process)
+        least = least_memory(asked.task, process=process, classes=asked.classes)
+        limits.check_process(process, least)
         drafts = _drafts(weights_dir, networks, methods, say)
         decoding = cache(lambda size: load_photos(Path(photos), chosen, size=size).decoding)
         context = PlanContext(Path(photos), splits.train, chosen, process, folder, decoding)

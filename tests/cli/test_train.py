@@ -41,9 +41,11 @@ def test_says_how_it_went_and_how_to_go_on(run, photos, kit):
         r"6 validation photos",
         told[4],
     )
-    assert told[5].startswith("peak memory ")
+    computed = "the result is the classifier computed from the photos, on the network as it was"
+    assert (told[5] == computed) == ("none better" in told[4])
+    assert told[-2].startswith("peak memory ")
     run_folder = Path("runs") / "photos"
-    assert told[6] == f"saved in {run_folder}"
+    assert told[-1] == f"saved in {run_folder}"
     assert result.stderr == f"try: pocketune predict {run_folder} PHOTO\n"
 
 
@@ -54,7 +56,8 @@ def test_counts_the_validation_photos_that_it_could_decode(run, photos, kit, tmp
     damaged = own / load_splits(own, seed=0).val.names[0]
     damaged.write_bytes(damaged.read_bytes()[:60])
     result = run("train", own, "--kit", kit, "--epochs", 2, "--cache", cache, "--out", "run")
-    assert " on 5 validation photos\n1 file skipped:" in result.stdout
+    assert " on 5 validation photos\n" in result.stdout
+    assert "\n1 file skipped:\n" in result.stdout
     assert " of 5 photos" in run("evaluate", "run").stdout
 
 
@@ -115,6 +118,20 @@ def test_stopping_early_is_shown(run, photos, kit):
         *("--lr", 1e-9),
     )
     assert "steps (stopped early: no better epoch), " in result.stdout
+
+
+def test_a_run_that_gains_nothing_says_what_its_result_is(run, photos, kit, tmp_path):
+    computed = run("train", photos, "--kit", kit, "--epochs", 1, "--lr", 1e-9, "--out", "first")
+    assert "none better than the start" in computed.stdout
+    assert "\nthe result is the classifier computed from the photos, on" in computed.stdout
+    short = ("--kit", kit, "--time", "0.001s", "--epochs", 1)
+    kept = run("train", photos, *short, "--head-start", "random", "--out", "kept")
+    assert "\nthere was no time for a step: the result is the kit or run" in kept.stdout
+    others = write_photos(tmp_path / "others", classes=("cyan", "pink"))
+    late = run("train", others, *short, "--out", "late")
+    assert "\nthere was no time for a step: the result is the classifier" in late.stdout
+    drawn = run("train", others, *short, "--head-start", "random", "--out", "drawn")
+    assert "no time for a step: the classifier is drawn at random and of no use" in drawn.stdout
 
 
 def test_without_validation_photos_no_step_is_called_the_best(run, photos, kit):

@@ -41,3 +41,5 @@ def test_a_budget_below_any_process_is_named() -> None:
     make_limits(None, None).check_process(39_000_000)
     with pytest.raises(PocketuneError, match="budget of 39 MB is smaller than the 39 MB that"):
         make_limits("39MB", None).check_process(39_000_000)
+    with pytest.raises(PocketuneError, match="larger budget: the smallest kit needs about 64 MB"):
+        make_limits("39MB", None).check_process(39_000_000, 64_000_000)

@@ -34,7 +34,7 @@ beforeAll(async () => {
   const made = spawnSync(given.PYTHON, ["-c", COMPILE, folder, ...METHODS], { encoding: "utf8" });
   if (made.status !== 0) throw new Error(made.stderr);
   [browser, studio] = await Promise.all([given.openBrowser(false), given.startStudio()]);
-}, 300_000);
+}, 900_000);
 afterAll(async () => {
   await browser?.close();
   studio?.stop();

@@ -41,10 +41,12 @@ if TYPE_CHECKING:
 ENGINE_PANEL = "Engine"
 _EARLY = {"patience": " (stopped early: no better epoch)", "time": " (no more in the time limit)"}
 """What is said of a run that ended before its last step, by the reason."""
-_NO_STEP = (
-    "there was no time for a step: the result is the classifier computed from the photos, on the "
-    "network as it was"
-)
+_UNTRAINED = {
+    "kept": "the result is the kit or run as it was",
+    "random": "the classifier is drawn at random and of no use; give more time",
+}
+"""What a run is that made no steps, by where its classifier comes from."""
+_COMPUTED = "the result is the classifier computed from the photos, on the network as it was"
 _PLANNED = {"budget", "time", "kits", "weights_dir"}
 """Options with which a plan is made, unless a kit or a network is given."""
 _ON_RESUME = {"resume", "photos", "budget", "engine", "device"}
@@ -226,8 +228,9 @@ def _print_result(result: TrainResult) -> None:
 
     with suppress(OSError):  # the run has succeeded even if nobody reads this
         print(", ".join(_told(result)))
-        if result.reason == "time" and not result.steps:
-            print(_NO_STEP)
+        if not result.best_step and (result.steps or result.reason == "time"):
+            why = "" if result.steps else "there was no time for a step: "
+            print(why + _UNTRAINED.get(result.head, _COMPUTED))
         print_skipped(result.skipped)
         print(f"peak memory {format_size(result.peak_memory)}")
         print(f"saved in {result.run}", flush=True)

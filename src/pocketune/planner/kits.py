@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pocketune.device.memory.estimate import estimate_memory
+from pocketune.device.train.optimizer import state_slots
 from pocketune.errors import PocketuneError
 from pocketune.files import reading
 from pocketune.kit.bundled import bundled_kit, list_kits
@@ -15,7 +17,7 @@ from pocketune.kit.names import LAST, MANIFEST
 from pocketune.planner.candidate import Candidate, Cost
 from pocketune.planner.features import Features, alike, embedding, first_embeddings
 from pocketune.planner.plan import LeftOut
-from pocketune.planner.predict import predict_cost
+from pocketune.planner.predict import SMALLER, predict_cost
 from pocketune.planner.trial import HeadScore
 
 if TYPE_CHECKING:
@@ -27,6 +29,18 @@ if TYPE_CHECKING:
 
 KITS = "POCKETUNE_KITS"
 """Environment variable that names a folder of kits."""
+
+
+def least_memory(task: str, *, process: int, classes: int) -> int | None:
+    """Bytes that training the smallest bundled kit of a task takes at least; None without any."""
+    manifests = [Kit.open(bundled_kit(name), verify=False).manifest for name in list_kits(task)]
+    needed = [
+        estimate_memory(
+            manifest, process=process, classes=classes, slots=state_slots(SMALLER, 0)
+        ).total
+        for manifest in manifests
+    ]
+    return min(needed, default=None)
 
 
 class KitSource:

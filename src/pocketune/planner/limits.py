@@ -43,20 +43,22 @@ class Limits:
         """Seconds that planning should leave for training."""
         return float("inf") if self.time is None else self.time - self.planning
 
-    def check_process(self, process: int) -> None:
+    def check_process(self, process: int, least: int | None = None) -> None:
         """Refuse a budget that a process without any kit exceeds.
 
         Args:
             process: Resident bytes of a process that has imported everything training needs.
+            least: Bytes that the smallest bundled kit needs, for the message.
 
         Raises:
             PocketuneError: The budget is too small for any kit.
         """
         if self.budget is not None and self.budget <= process:
+            needed = "" if least is None else f": the smallest kit needs about {format_size(least)}"
             raise PocketuneError(
                 f"the budget of {format_size(self.budget)} is smaller than the "
                 f"{format_size(process)} that Python, numpy and the runtime take on this machine "
-                "before a kit is opened; give a larger budget"
+                f"before a kit is opened; give a larger budget{needed}"
             )
 
 

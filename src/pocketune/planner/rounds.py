@@ -124,8 +124,10 @@ class Rounds:
         if kept:
             best = kept[0]
             for trial in worse:  # the estimates decide, which know more than the scores
-                what = "reached" if best.rank >= trial.rank else "promises more than its"
-                self._evidence.drop([trial], f"{best.name} {what} {best.score} in as many steps")
+                why = f"{best.name} reached {best.score} in as many steps"
+                if best.rank < trial.rank:
+                    why += ", and is expected to gain more from the rest"
+                self._evidence.drop([trial], why)
         return kept
 
     def _probe(self, trial: Trial, images: int, pace: Pace, place: str) -> None:

@@ -72,7 +72,7 @@ def test_a_size_beyond_all_numbers() -> None:
         ("0.5GiB", 2**29),
         ("1.5kb", 1500),
         ("100B", 100),
-        ("123456", 123456),
+        ("1234567", 1234567),
         (123456, 123456),
     ],
 )
@@ -85,6 +85,12 @@ def test_parse_size(text: str | int, expected: int) -> None:
 )
 def test_no_size(text: str) -> None:
     with pytest.raises(PocketuneError, match=r"is not a size|must be above 0"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["96", "999999", " 4096 "])
+def test_a_number_of_bytes_that_is_meant_as_megabytes(text: str) -> None:
+    with pytest.raises(PocketuneError, match=f"a size of {text.strip()} has no unit: write"):
         parse_size(text)
 
 
@@ -192,7 +198,10 @@ def test_the_classifier_is_of_fewer_photos_where_all_do_not_fit(
 @pytest.mark.parametrize(
     ("modules", "words"),
     [
-        ({}, "(Python, numpy and the runtime); give a larger budget"),
+        (
+            {},
+            "(Python, numpy and the runtime); give a larger budget: training needs about 72 MB",
+        ),
         (
             {"torch": None},
             "(Python, PyTorch and the runtime); use another process, which does not import PyTorch",
@@ -223,7 +232,8 @@ def test_a_program_that_holds_more_than_the_budget(
     remedy = "; use a process of its own, or give a larger budget"
     program = "(Python, the runtime and the rest of the program)"
     assert told(350_000_000, 370_000_000) == program + remedy
-    assert told(88_000_000, 92_000_000) == "(Python, numpy and the runtime); give a larger budget"
+    runtime = "(Python, numpy and the runtime); give a larger budget: training needs about 110 MB"
+    assert told(88_000_000, 92_000_000) == runtime
     assert told(60_000_000, 370_000_000) == "(at its peak; 60 MB now)" + remedy
 
 

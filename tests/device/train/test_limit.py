@@ -21,12 +21,15 @@ from pocketune.device.train import limit as limit_module
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.folder import Run, RunIdentity
 from pocketune.device.train.limit import (
+    HEAD_SECONDS,
+    LEAST_HEAD_SECONDS,
     REFIT_SHARE,
     SAFETY,
     SLOWER,
     TIMED,
     Pace,
     fitting_steps,
+    head_seconds,
     within,
 )
 from pocketune.device.train.photos import Photos
@@ -86,6 +89,16 @@ def test_the_warm_up_is_shorter_with_the_steps(
     run = make(seconds, steps=50, warmup=25)
     shorter = within(run, engine(run))
     assert shorter.settings.warmup == shorter.steps // 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(-30, LEAST_HEAD_SECONDS), (100, 50), (math.inf, HEAD_SECONDS)]
+)
+def test_photos_for_the_classifier_always_get_some_time(
+    make: Make, seconds: float, expected: float
+) -> None:
+    """Planning and building the kit may have taken all of it."""
+    assert head_seconds(make(seconds)) == pytest.approx(expected, abs=5)
 
 
 def test_fewer_photos_validate_where_time_is_short(
@@ -193,7 +206,8 @@ def test_no_time_for_a_step_leaves_the_computed_classifier(make: Make, tmp_path:
     )
     assert (result.reason, result.steps, result.head) == ("time", 0, result.head)
     assert result.head not in ("kept", "random")
-    assert Checkpoint.load(result.run / LAST).counters.head_images == 4  # a single batch
+    counters = Checkpoint.load(result.run / LAST).counters
+    assert counters.head_images == 24  # they take less than five seconds
 
 
 def test_a_short_trial_takes_part_of_the_photos(make: Make, tmp_path: Path) -> None:

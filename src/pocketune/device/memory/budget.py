@@ -78,7 +78,7 @@ def check_budget(
         # First, since opening a photo of much metadata may have exceeded the budget already.
         if not fits and decoding is not None and decoding.most > HEAVY_BYTES:
             _refuse_photo(decoding, replace(run, decoding=None).estimate(slots), estimate, budget)
-        _check_before(before, budget)
+        _check_before(before, budget, f"training needs about {format_size(estimate.total)}")
         if not fits:
             needed = f"training needs about {format_size(estimate.total)} ({estimate})"
             raise BudgetExceeded(f"{_short(estimate, budget)}: {needed}; {run.advice(slots)}")
@@ -132,13 +132,13 @@ def check_prediction(
     granted = granted_bytes()
     if (limit := _smaller(budget, granted)) is None:
         return
-    if budget is not None:
-        _check_before(before, budget)
     manifest, classes = model.kit.manifest, len(model.classes)
     estimate, without = (
         estimate_prediction(manifest, process=before.current, classes=classes, decoding=each)
         for each in (decoding, None)
     )
+    if budget is not None:
+        _check_before(before, budget, f"predicting needs about {format_size(estimate.total)}")
     if estimate.total <= limit:
         return
     if decoding is not None and decoding.most > HEAVY_BYTES:
@@ -197,8 +197,14 @@ def _ended(estimate: MemoryEstimate, granted: int, what: str) -> str:
     )
 
 
-def _check_before(before: ProcessMemory, budget: int) -> None:
-    """Refuse a budget that is exceeded before anything is opened."""
+def _check_before(before: ProcessMemory, budget: int, needed: str = "") -> None:
+    """Refuse a budget that is exceeded before anything is opened.
+
+    Args:
+        before: Memory of the process by then.
+        budget: Bytes that it may take.
+        needed: What the whole run needs, in words, if it is known.
+    """
     if before.peak < budget:
         return
     took = f"the {format_size(before.peak)} that this process took before it began"
@@ -206,7 +212,8 @@ def _check_before(before: ProcessMemory, budget: int) -> None:
         held = "Python, PyTorch and the runtime"
         remedy = "use another process, which does not import PyTorch"
     elif before.peak <= _USUAL_BYTES:
-        held, remedy = "Python, numpy and the runtime", "give a larger budget"
+        held = "Python, numpy and the runtime"
+        remedy = f"give a larger budget: {needed}" if needed else "give a larger budget"
     elif before.current < budget:
         held, remedy = f"at its peak; {format_size(before.current)} now", _OTHER_PROCESS
     else:

@@ -21,17 +21,21 @@ _UNITS = {
 def parse_size(text: str | int) -> int:
     """Bytes of a size such as `96MB`, `1.5 GiB` or `100000000`; units are not case-sensitive.
 
+    A text needs a unit where it would be less than a million bytes: `96` means megabytes.
+
     >>> parse_size("96MB"), parse_size("128 MiB"), parse_size(4096)
     (96000000, 134217728, 4096)
 
     Raises:
-        PocketuneError: The text is not a size, or the size is not above 0.
+        PocketuneError: The text is not a size or lacks a unit, or the size is not above 0.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(text))
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
         raise PocketuneError(f"{text!r} is not a size: write for example 96MB, 128MiB or 1GB")
     size = float(match[1]) * unit
+    if isinstance(text, str) and not match[2] and 1 <= size < 1e6:
+        raise PocketuneError(f"a size of {text.strip()} has no unit: write for example 96MB")
     if not 1 <= size < float("inf"):
         problem = "must be above 0" if size < 1 else "is too large"
         raise PocketuneError(f"a size of {text} {problem}: write for example 96MB")

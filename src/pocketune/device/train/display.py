@@ -183,7 +183,7 @@ def format_start(report: StartReport) -> str:
         "random": "classifier drawn at random",
     }
     text = "start  " + source.get(report.head, f"classifier from the photos ({report.head})")
-    if report.images < report.photos and report.head not in source:
+    if 0 < report.images < report.photos:
         text += f", {report.images} of {report.photos} photos"
     if report.estimate is not None:
         text += f"  {estimate_kind(report.head)} {report.estimate}"

@@ -30,6 +30,8 @@ HEAD_SECONDS = 300.0
 classifier that is nearly as good."""
 HEAD_SHARE = 0.5
 """Share of a run's time in which photos may give the classifier, which is worth more than steps."""
+LEAST_HEAD_SECONDS = 5.0
+"""Time for them at least, also where the limit is over: without them the result is useless."""
 VALIDATION_SHARE = 0.05
 """Share of the time that is left after that, in which one validation has to fit."""
 REFIT_SHARE = 0.25
@@ -60,7 +62,8 @@ class Pace(NamedTuple):
 
 def head_seconds(run: Run) -> float:
     """Seconds in which photos may give the classifier."""
-    return min(HEAD_SECONDS, HEAD_SHARE * max(0.0, run.deadline - time.monotonic()))
+    share = HEAD_SHARE * (run.deadline - time.monotonic())
+    return min(HEAD_SECONDS, max(LEAST_HEAD_SECONDS, share))
 
 
 def within(run: Run, engine: Engine, *, refits: bool = False) -> Run:
