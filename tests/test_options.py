@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,6 +53,12 @@ def drive(**values: Any) -> Drive:
         ({"turns": 0}, "turns must be at least 1, not 0"),
         ({"turns": 1.5}, "turns must be a whole number, not 1.5"),
         ({"turns": np.float64(2)}, "turns must be a whole number"),
+        ({"speed": -(10**400)}, "speed must be finite, and is too large for a float"),
+        ({"speed": Fraction(10**400)}, "speed must be finite, and is too large for a float"),
+        ({"place": 5}, "place must be a text, not 5"),
+        ({"place": None}, "place must be a text, not None"),
+        ({"lights": 1}, "lights must be True or False, not 1"),
+        ({"lights": None}, "lights must be True or False, not None"),
         ({"side": "up"}, "unknown side 'up': choose one of left, right"),
     ],
 )
@@ -64,6 +72,10 @@ def test_numbers_become_pythons_own() -> None:
     assert (type(made.speed), type(made.turns)) == (float, int)
     assert type(drive(speed=2).speed) is float
     assert drive(size="3 m").size == "3 m"  # a number or a text is left alone
+
+
+def test_a_path_becomes_a_text() -> None:
+    assert drive(place=Path("over", "there")).place == str(Path("over", "there"))
 
 
 def test_fields_have_their_defaults_in_words() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -100,7 +101,7 @@ class OptionField:
         return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
 
     def clean(self, value: Any) -> Any:
-        """A number as Python's own int or float, everything else as it is.
+        """A number as Python's own int or float, a path as a text, everything else as it is.
 
         Raises:
             PocketuneError: The value is of another kind, or outside of its range.
@@ -109,6 +110,10 @@ class OptionField:
             known = ", ".join(self.option.choices)
             raise PocketuneError(f"unknown {self.name} {value!r}: choose one of {known}")
         kinds = [kind for kind in self.kinds if kind is not NoneType]
+        if kinds == [str]:
+            return _text(self.name, value)
+        if kinds == [bool] and not isinstance(value, bool):
+            raise PocketuneError(f"{self.name} must be True or False, not {value!r}")
         if kinds not in ([int], [float]):
             return value
         number = _number(self.name, value, whole=kinds == [int])
@@ -206,9 +211,21 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
     return (hint,) if get_origin(hint) is list else get_args(hint) or (hint,)
 
 
+def _text(name: str, value: Any) -> str:
+    """A text, or a path as one."""
+    if isinstance(value, Path):
+        return str(value)
+    if not isinstance(value, str):
+        raise PocketuneError(f"{name} must be a text, not {value!r}")
+    return value
+
+
 def _number(name: str, value: Any, *, whole: bool) -> int | float:
     """Any library's number as a Python number; a boolean is not a number."""
-    number = whole_number(value) if whole else real_number(value)
-    if number is None:
-        raise PocketuneError(f"{name} must be a {'whole ' * whole}number, not {value!r}")
-    return number if whole else float(number)
+    try:
+        number = whole_number(value) if whole else real_number(value)
+        if number is None:
+            raise PocketuneError(f"{name} must be a {'whole ' * whole}number, not {value!r}")
+        return number if whole else float(number)
+    except OverflowError:
+        raise PocketuneError(f"{name} must be finite, and is too large for a float") from None
