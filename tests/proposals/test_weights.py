@@ -46,10 +46,17 @@ def test_downloads_from_the_hub_are_known_by_their_repositories(tmp_path: Path) 
 def test_files_that_fit_no_network_are_named(tmp_path: Path) -> None:
     save_file({"conv.weight": torch.zeros(3, 3, 3, 3)}, tmp_path / "other.safetensors")
     (tmp_path / "broken.pth").write_bytes(b"nothing")
+    (tmp_path / "empty.npz").write_bytes(b"")
+    (tmp_path / "torn.npz").write_bytes(b"PK\x03\x04 no archive")
     (tmp_path / "notes.txt").write_text("hello")
     found, strange = find_weights(tmp_path)
     assert found == []
-    assert [name for name, _ in strange] == ["other.safetensors", "broken.pth"]
+    assert [name for name, _ in strange] == [
+        "other.safetensors",
+        "broken.pth",
+        "empty.npz",
+        "torn.npz",
+    ]
     assert strange[0][1] == "its tensors fit no network that Pocketune knows"
 
 

@@ -14,7 +14,7 @@ from pocketune.weights.published import PUBLISHED
 
 
 @pytest.fixture
-def hub(monkeypatch):
+def hub(monkeypatch, tmp_path):
     """Stands for the internet: answers with what is put into `hub.answer`."""
 
     class Hub:
@@ -29,6 +29,7 @@ def hub(monkeypatch):
 
     hub = Hub()
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", hub.load)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     return hub
 
 
@@ -63,6 +64,16 @@ def test_every_file_name_carries_its_hash(name):
 def test_when_it_fails(hub, error, message):
     hub.answer = error
     with pytest.raises(PocketuneError, match=message):
+        create_network("resnet18", weights="imagenet")
+
+
+@pytest.mark.parametrize("damage", [b"", b"nothing", b"PK\x03\x04cut"])
+def test_a_damaged_file_in_the_cache_is_named(damage, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    cached = tmp_path / "checkpoints" / FILES["resnet18"]
+    cached.parent.mkdir()
+    cached.write_bytes(damage)
+    with pytest.raises(PocketuneError, match=re.escape(f"{cached} is damaged; remove")):
         create_network("resnet18", weights="imagenet")
 
 

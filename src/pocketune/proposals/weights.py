@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from pocketune.errors import PocketuneError
-from pocketune.files import reading
+from pocketune.files import ARCHIVE_DAMAGE, reading
 from pocketune.networks import list_networks
 from pocketune.networks.config import PADDINGS, NetworkConfig
 from pocketune.weights.create import create_network
@@ -137,7 +137,7 @@ def _kernels_built(name: str, width: float, feature_fusion: bool) -> Kernels:
 def _kernels_in(path: Path) -> Kernels:
     """Shapes of the kernels of convolutions in a file, without the classifier's."""
     if path.suffix == INT8:
-        with reading(path, ValueError), np.load(path) as arrays:
+        with reading(path, ValueError, KeyError, *ARCHIVE_DAMAGE), np.load(path) as arrays:
             shapes = {name: arrays[name].shape for name in arrays.files}
     else:
         shapes = {name: tuple(tensor.shape) for name, tensor in read_state(path).items()}

@@ -1,5 +1,6 @@
 """Weights that are published for download."""
 
+from pathlib import Path
 from urllib.error import URLError
 
 import torch
@@ -38,7 +39,7 @@ def download(config: NetworkConfig) -> dict[str, Tensor]:
     """State dict of the published weights, from the cache of `torch.hub` if present.
 
     Raises:
-        PocketuneError: None are published, or the download fails or is damaged.
+        PocketuneError: None are published, the download fails, or the file is damaged.
     """
     require_published(
         config.name,
@@ -57,6 +58,9 @@ def download(config: NetworkConfig) -> dict[str, Tensor]:
             f"{url} could not be downloaded ({error}); connect to the internet, or give the "
             "file itself as weights, or use a bundled kit, which needs no download"
         ) from error
-    except RuntimeError as error:
+    except Exception as error:  # a damaged pickle raises nearly anything
+        cached = Path(torch.hub.get_dir()) / "checkpoints" / FILES[config.name]
+        if cached.exists():  # its hash was checked as it was downloaded, and not since
+            raise PocketuneError(f"{cached} is damaged; remove it and try again") from error
         raise PocketuneError(f"the download of {url} was damaged; try again") from error
     return state

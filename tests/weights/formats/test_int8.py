@@ -161,6 +161,13 @@ def test_files_that_are_none(tmp_path):
         path.write_bytes(content)
         with pytest.raises(PocketuneError, match="is damaged"):
             create_network(**OPTIONS, weights=path)
+    np.savez_compressed(path, **{"stem.weight_q": np.ones(64, np.int8)})
+    content = bytearray(path.read_bytes())
+    start = content.index(b"stem.weight_q.npy") + len("stem.weight_q.npy")
+    content[start : start + 40] = b"\xff" * 40  # no deflate
+    path.write_bytes(content)
+    with pytest.raises(PocketuneError, match="is damaged"):
+        create_network(**OPTIONS, weights=path)
     np.savez(path, other=np.ones(2))
     with pytest.raises(PocketuneError, match=r"has no '\.weight_q'"):
         create_network(**OPTIONS, weights=path)

@@ -8,7 +8,6 @@ Such an `.npz` file holds for each layer, named as in folded files,
 * `<layer>.io`: `x_scale, x_zero, y_scale, y_zero`, the formats of input and output as int8.
 """
 
-import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.files import reading
+from pocketune.files import ARCHIVE_DAMAGE, reading
 from pocketune.layers import QuantizedConv2d, Uint8
 from pocketune.networks.about import Normalization
 from pocketune.networks.anatomy.anatomy import anatomy
@@ -73,7 +72,7 @@ def has_fusion(path: Path) -> bool:
 def _read(path: Path) -> dict[str, _Layer]:
     if not path.is_file():
         raise PocketuneError(f"there is no weights file {path}")
-    damage = (ValueError, KeyError, EOFError, zipfile.BadZipFile)
+    damage = (ValueError, KeyError, *ARCHIVE_DAMAGE)
     with reading(f"the 8-bit weights {path}", *damage), np.load(path) as arrays:
         names = [name.removesuffix(".weight_q") for name in arrays if ".weight_q" in name]
         layers = {name: _layer(arrays, name) for name in names}
