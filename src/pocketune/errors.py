@@ -170,6 +170,15 @@ def real_number(value: object) -> float | None:
     return value if isinstance(value, (int, float)) else float(value)
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, which may have many; its class if there is none.
+
+    >>> first_line(ValueError())
+    'ValueError'
+    """
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 @contextlib.contextmanager
 def author_half(purpose: str) -> Iterator[None]:
     """Explain how to install the author half if an import in the context fails without it.

@@ -155,6 +155,15 @@ class Deciding(nn.Module):
         return self.linear(x.flatten(1)) if x.sum() > 0 else self.linear(x.flatten(1) + 1)
 
 
+class Raising(nn.Module):
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.linear, self.error = nn.Linear(12, 2), error
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise self.error
+
+
 class Pair(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -186,6 +195,8 @@ class Fourier(nn.Module):
         (lambda: nn.Sequential(nn.Conv2d(3, 4, 5)), {"size": 4}, "cannot take images of shape"),
         (lambda: small("full"), {"batch": 1}, "cannot take images of shape (1, 3, 32, 32)"),
         (lambda: nn.Sequential(nn.Flatten(), nn.Linear(13, 2)), {"size": 2}, "cannot take images"),
+        (lambda: Raising(ValueError()), {}, "images of shape (2, 3, 32, 32): ValueError"),
+        (lambda: Raising(AssertionError("small")), {}, "images of shape (2, 3, 32, 32): small"),
         (Deciding, {"size": 2}, "depends on the values of a tensor"),
         (counting_norm, {}, "batch norm 1 has momentum=None, which weighs each batch"),
         (Pair, {"size": 2}, "returns a tuple, not one tensor of class scores"),

@@ -167,3 +167,14 @@ class TestBadInput:
 
         with pytest.raises(PocketuneError, match="Deciding cannot be traced"):
             trace_modules(Deciding(), (3, 4, 4))
+
+    @pytest.mark.parametrize(
+        ("error", "said"), [(ValueError(), "ValueError"), (AssertionError("small"), "small")]
+    )
+    def test_a_network_that_raises(self, error, said):
+        class Raising(nn.Module):
+            def forward(self, x):
+                raise error
+
+        with pytest.raises(PocketuneError, match=rf"sample of shape \(3, 4, 4\): {said}$"):
+            trace_modules(Raising(), (3, 4, 4))

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from pocketune.accounting.record import LOSS, Event, Operation, Recorder
 from pocketune.accounting.timeline import Role
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, first_line
 from pocketune.networks.about import about
 from pocketune.networks.anatomy.modules import count_of_batches
 from pocketune.networks.copies import kept_tensors
@@ -213,7 +213,9 @@ def _explained(network: nn.Module, shape: tuple[int, ...]) -> Iterator[None]:
             f"{name} cannot be accounted for: the operator {error.func} has no rule for its "
             "output's shape (torch.library.register_fake gives it one)"
         ) from error
-    except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError) as error:
+    except PocketuneError:
+        raise
+    except Exception as error:  # a forward pass may raise anything
         raise PocketuneError(
-            f"{name} cannot take images of shape {shape}: {str(error).splitlines()[0]}"
+            f"{name} cannot take images of shape {shape}: {first_line(error)}"
         ) from error

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.data import ImageDataset, Loader
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, first_line
 from pocketune.networks import normalize
 
 
@@ -37,7 +37,7 @@ def make_fabric(accelerator: str, devices: int, purpose: str) -> Any:
     except (ValueError, TypeError, RuntimeError) as error:
         raise PocketuneError(
             f"accelerator={accelerator!r} with devices={devices} is not available here "
-            f"({str(error).splitlines()[0]}); use accelerator 'cpu' and one device"
+            f"({first_line(error)}); use accelerator 'cpu' and one device"
         ) from error
 
 

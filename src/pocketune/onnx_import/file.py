@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from pocketune.device.engine.session import open_session
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, first_line
 from pocketune.onnx_import.rounding import without_rounding
 
 Array = NDArray[Any]
@@ -234,9 +234,7 @@ def _run(model: onnx.ModelProto, images: str, pixels: Array) -> dict[str, Array]
         session = open_session(watched.SerializeToString(), as_written=True)
         found = session.run(names, {images: pixels})
     except Exception as error:  # the runtime's own types, which have no common base
-        raise PocketuneError(
-            f"the runtime refuses the ONNX file: {str(error).splitlines()[0]}"
-        ) from error
+        raise PocketuneError(f"the runtime refuses the ONNX file: {first_line(error)}") from error
     values: dict[str, Array] = dict(zip(names, found, strict=True))
     for tensor in model.graph.initializer:
         values[tensor.name] = onnx.numpy_helper.to_array(tensor)

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, first_line
 from pocketune.files import shown
 from pocketune.networks.about import Normalization, set_about
 from pocketune.networks.anatomy.output import find_output, only_layer
@@ -73,7 +73,7 @@ def _compare(network: nn.Module, file: OnnxFile) -> None:
             found = network.eval()(images)
     except (RuntimeError, ValueError) as error:
         raise PocketuneError(
-            f"the network made from {file.path} cannot run: {str(error).splitlines()[0]}"
+            f"the network made from {file.path} cannot run: {first_line(error)}"
         ) from error
     expected = torch.tensor(file.scores)
     if found.shape != expected.shape:

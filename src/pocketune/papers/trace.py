@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, first_line
 from pocketune.filtering import PooledActivation
 from pocketune.layers.quantized import count_int8_weights
 from pocketune.networks import Anatomy, about, anatomy
@@ -138,10 +138,12 @@ def trace_modules(
         try:
             sample = torch.empty(1, *shape, requires_grad=input_gradient)
             functional_call(network, _on_meta(network), (sample,))
-        except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
+        except PocketuneError:
+            raise
+        except Exception as error:  # a forward pass may raise anything
             raise PocketuneError(
                 f"{type(network).__name__} cannot be traced with a sample of shape {shape}: "
-                f"{str(error).splitlines()[0]}"
+                f"{first_line(error)}"
             ) from error
     return ModuleTrace(network, tuple(recorder.calls), parts)
 

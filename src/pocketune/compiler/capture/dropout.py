@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from pocketune.compiler.capture.operators import PlainOperators
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, first_line
 from pocketune.kit.manifest import MaskSpec
 from pocketune.networks.copies import copy_shapes
 from pocketune.networks.probe import float_type, probing, set_training
@@ -168,7 +168,7 @@ def _run(network: nn.Module, images: tuple[int, ...]) -> None:
     except PocketuneError:
         raise
     except Exception as error:  # a forward pass may raise anything
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise PocketuneError(
             f"{type(network).__name__} cannot take images of shape {images}: {reason}"
         ) from error

@@ -19,7 +19,7 @@ from torch.func import functional_call
 from pocketune.compiler.capture.operators import PlainOperators, decompositions
 from pocketune.compiler.capture.tracer import DataDependentError, trace
 from pocketune.compiler.settings import CompileSettings
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, first_line
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import normalize
 from pocketune.networks.anatomy.modules import BatchNorm, count_of_batches
@@ -199,7 +199,7 @@ def _trace(
                 raise PocketuneError(
                     f"module {path!r}: a recurrent layer cannot be trained in a kit"
                 ) from error
-            reason = (str(error) or type(error).__name__).splitlines()[0]
+            reason = first_line(error)
             single = reason.startswith("Expected more than 1 value per channel")
             raise PocketuneError(
                 f"{type(network).__name__} cannot be traced with normalized images of shape "

@@ -14,7 +14,7 @@ from pocketune.device.machine import available_cores
 from pocketune.device.memory.addresses import check_addresses, runtime_addresses
 from pocketune.device.memory.graphs import most_arena_bytes
 from pocketune.device.memory.process import RUNTIME_BYTES, check_group, reclaim
-from pocketune.errors import OutOfMemory, PocketuneError
+from pocketune.errors import OutOfMemory, PocketuneError, first_line
 from pocketune.files import refuse_undecodable, shown
 from pocketune.heap import freed_at_once
 from pocketune.kit.kit import Kit
@@ -241,11 +241,6 @@ class Graph:
             what = f"{self._where} cannot be computed"
             raise _failure(what, error, "the kit is damaged") from error
         return {name: np.asarray(v) for name, v in zip(outputs, values, strict=True)}
-
-
-def first_line(error: Exception) -> str:
-    """The first line of a message of the runtime, which may have many."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _failure(what: str, error: Exception, otherwise: str) -> PocketuneError:

@@ -12,7 +12,7 @@ from pocketune.device.engine import session as runtime
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.onnx_merge import merge
-from pocketune.errors import PocketuneError, check_choice
+from pocketune.errors import PocketuneError, check_choice, first_line
 from pocketune.files import make_folder_of, refuse_undecodable, replacing
 from pocketune.kit.names import FEATURES, PREDICT, RUN_FILES
 from pocketune.tasks.maps import interpolation
@@ -126,7 +126,7 @@ def _check(file: Path, model: Model, output: str) -> None:
     except Exception as error:  # the runtime's own types, which have no common base
         raise PocketuneError(
             f"the kit {model.kit.path} cannot be exported: the runtime refuses the result "
-            f"({runtime.first_line(error)})"
+            f"({first_line(error)})"
         ) from error
     off = _behind(found, expected) if output == "classes" else np.abs(found - expected).max()
     biases = (model.state[name] for name in model.task.head if model.state[name].ndim == 1)
