@@ -50,20 +50,6 @@ def test_cores_are_those_that_this_process_may_use() -> None:
     assert printed.stdout.strip() == b"1"
 
 
-@pytest.mark.parametrize(
-    ("limit", "cores"),
-    [("max 100000", 8), ("200000 100000", 2), ("250000 100000", 2), ("50000 100000", 1), ("", 8)],
-)
-def test_the_limit_of_a_container_counts(
-    limit: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
-    monkeypatch.setattr(machine, "_CPU_LIMIT", tmp_path / "cpu.max")
-    assert machine.available_cores() == 8
-    (tmp_path / "cpu.max").write_text(f"{limit}\n")
-    assert machine.available_cores() == cores
-
-
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of control groups, with this process in `/of/this`, on a machine without swap."""
@@ -72,9 +58,28 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(machine, "_GROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(machine, "_MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(machine, "_GROUP_FOLDER", tmp_path)
-    for folder in ("of/this", "memory/of/this"):
+    for folder in ("of/this", "memory/of/this", "cpu/of/this"):
         (tmp_path / folder).mkdir(parents=True)
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"),
+    [("max 100000", 8), ("200000 100000", 2), ("250000 100000", 2), ("50000 100000", 1), ("", 8)],
+)
+@pytest.mark.parametrize("folder", ["of/this", "of", "."])
+def test_the_smallest_limit_of_processor_time(
+    limit: str, cores: int, folder: str, groups: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
+    assert machine.available_cores() == 8
+    (groups / folder / "cpu.max").write_text(f"{limit}\n")
+    assert machine.available_cores() == cores
+    (groups / "cpu/of/this/cpu.cfs_quota_us").write_text("-1\n")
+    (groups / "cpu/of/this/cpu.cfs_period_us").write_text("100000\n")
+    assert machine.available_cores() == cores
+    (groups / "cpu/of/this/cpu.cfs_quota_us").write_text("100000\n")
+    assert machine.available_cores() == 1
 
 
 def test_no_limit_of_memory(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:

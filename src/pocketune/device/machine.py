@@ -11,8 +11,6 @@ from pathlib import Path, PurePosixPath
 _CPUINFO = Path("/proc/cpuinfo")
 _NAMES = ("model name", "Model", "Hardware")
 """Lines of /proc/cpuinfo that name the processor on x86, or the board on ARM."""
-_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
-"""Of a container: microseconds of processor time in each period, or `max`, and the period."""
 
 _GROUPS = Path("/proc/self/cgroup")
 """A line for each control group of this process: number, controllers and path."""
@@ -63,12 +61,21 @@ def available_cores() -> int:
 
 
 def _cpu_limit() -> int | None:
-    """Whole cores whose time the control group may use, at least one; None without a limit."""
-    try:
-        time, period = map(int, _CPU_LIMIT.read_text(encoding="ascii").split())
-    except (OSError, ValueError):  # no such file, or `max`
-        return None
-    return max(1, time // period)
+    """Whole cores whose time the process may use, at least one; None without a limit.
+
+    The smallest limit of its control group and of those around it (`CPUQuota=` of systemd).
+    """
+    limits = []
+    for folder, is_unified in _groups("cpu"):
+        names = ("cpu.max",) if is_unified else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        try:
+            text = " ".join((folder / name).read_text(encoding="ascii") for name in names)
+            time, period = map(int, text.split())
+        except (OSError, ValueError):  # no such file, or `max`
+            continue
+        if time > 0:  # version 1 has -1 for no limit
+            limits.append(max(1, time // period))
+    return min(limits, default=None)
 
 
 def memory_limit() -> int | None:
@@ -78,7 +85,8 @@ def memory_limit() -> int | None:
     `MemoryMax=` of systemd), and the swap that is free: pages of the group may go there.
     """
     limits = []
-    for folder, file in _memory_groups():
+    for folder, is_unified in _groups("memory"):
+        file = "memory.max" if is_unified else "memory.limit_in_bytes"
         try:
             limit = int((folder / file).read_text(encoding="ascii"))
         except (OSError, ValueError):  # no such file, or `max`
@@ -88,8 +96,8 @@ def memory_limit() -> int | None:
     return min(limits) + _free_swap() if limits else None
 
 
-def _memory_groups() -> Iterator[tuple[Path, str]]:
-    """Folders of the control groups of this process, each with the name of the file of its limit.
+def _groups(controller: str) -> Iterator[tuple[Path, bool]]:
+    """Folders of the control groups that may limit this process, and whether of version 2.
 
     Inside a container, the folder of the outermost group may be the container's own.
     """
@@ -100,13 +108,13 @@ def _memory_groups() -> Iterator[tuple[Path, str]]:
     for line in lines:
         controllers, _, path = line.partition(":")[2].partition(":")
         if not controllers:  # version 2
-            folder, file = _GROUP_FOLDER, "memory.max"
-        elif "memory" in controllers.split(","):
-            folder, file = _GROUP_FOLDER / "memory", "memory.limit_in_bytes"
+            folder = _GROUP_FOLDER
+        elif controller in controllers.split(","):
+            folder = _GROUP_FOLDER / controller
         else:
             continue
         group = PurePosixPath(path.lstrip("/"))
-        yield from ((folder / each, file) for each in (group, *group.parents))
+        yield from ((folder / each, not controllers) for each in (group, *group.parents))
 
 
 def _free_swap() -> int:
