@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from pocketune.errors import PocketuneError
+from pocketune.proposals.choice import drafts_in
 from pocketune.proposals.weights import find_weights, match_weights, title_of
 from pocketune.weights import create_network, save_network
 from pocketune.weights.hub import WEIGHTS
@@ -58,6 +60,26 @@ def test_files_that_fit_no_network_are_named(tmp_path: Path) -> None:
         "torn.npz",
     ]
     assert strange[0][1] == "its tensors fit no network that Pocketune knows"
+
+
+def test_a_reason_does_not_repeat_the_name_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "broken.pth").write_bytes(b"nothing")
+    ((name, reason),) = find_weights(tmp_path)[1]
+    assert name == "broken.pth"
+    assert reason.startswith("it cannot be read as a state dict")
+
+
+def test_folded_weights_are_not_given_the_words_of_python(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    name = "mbv2-w0.35.float32.safetensors"
+    shutil.copy(shared_data / "weights" / name, tmp_path)
+    with pytest.raises(PocketuneError) as error:
+        drafts_in(tmp_path, None, None)
+    assert str(error.value) == (
+        f"no weights of a network are in {tmp_path} ({name}: it does not say how images are "
+        "normalized: put the mbv2-w0.35.arch.json that it was published with into its folder)"
+    )
 
 
 def test_no_folder(tmp_path: Path) -> None:

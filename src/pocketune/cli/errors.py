@@ -45,6 +45,7 @@ REMEDIES = {
     "delta file": "give a file that pocketune delta save has written",
     "evaluate photos": "give PHOTOS to evaluate",
     "name photos": "give PHOTOS to evaluate, or --photos to export",
+    "normalization": "or give --normalization to kit build or train, such as half",
     "measure norms": "name photos to measure them on with --photos",
     "new folder": "choose another folder with --out",
     "calibrate": "give more photos to calibrate it on with --photos, or export it with --float32 "

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-import numpy as np
-import torch
-
 from pocketune.errors import PocketuneError
-from pocketune.files import ARCHIVE_DAMAGE, reading
+from pocketune.files import reading
 from pocketune.networks import list_networks
 from pocketune.networks.config import PADDINGS, NetworkConfig
 from pocketune.weights.create import create_network
 from pocketune.weights.describe import describe_network
-from pocketune.weights.formats.files import read_state
 from pocketune.weights.formats.int8 import INT8
-from pocketune.weights.saved import build, read_description
+from pocketune.weights.saved import read_description
+from pocketune.weights.width import WIDTHS, kernels_in, kernels_of
 
 SUFFIXES = (".safetensors", ".pth", ".pt", INT8)
 """Kinds of files in the order of preference: where a network has a `.float32.safetensors` and an
 `.int8.npz` of one name, the first is taken."""
-WIDTHS = (0.2, 0.25, 0.3, 0.35, 0.5, 0.75, 1.0, 1.3, 1.4)
 
 DOWNLOADS = "hf-hub/*/*/model.safetensors"
 """Where files from the hub are below the folder of torch.hub's downloads."""
-
-Kernels = Counter[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -67,7 +59,7 @@ def find_weights(folder: Path) -> tuple[list[Pretrained], list[tuple[str, str]]]
         try:
             one = match_weights(path)
         except PocketuneError as error:
-            strange.append((title_of(path), str(error)))
+            strange.append((title_of(path), _reason(error, path)))
             continue
         title = path.name.partition(".")[0] if path.parent == folder else title_of(path)
         found.setdefault(f"{title} {one.config}", one)
@@ -77,6 +69,14 @@ def find_weights(folder: Path) -> tuple[list[Pretrained], list[tuple[str, str]]]
 def title_of(path: Path) -> str:
     """The name of a file of weights; of a download from the hub, that of its repository."""
     return path.parent.name if path.name == Path(DOWNLOADS).name else path.name
+
+
+def _reason(error: PocketuneError, path: Path) -> str:
+    """The message of an error to be put after the name of its file."""
+    for name in (str(path), path.name):
+        if error.message.startswith(f"{name} "):
+            return f"it{error.message.removeprefix(name)}"
+    return error.message
 
 
 def match_weights(path: Path) -> Pretrained:
@@ -91,16 +91,16 @@ def match_weights(path: Path) -> Pretrained:
     recorded = read_description(path)
     if recorded is not None:
         return Pretrained(path, recorded[0])
-    kernels = _kernels_in(path)
+    kernels = kernels_in(path)
     reason = "its tensors fit no network that Pocketune knows"
     for name, width in _alike(kernels.total()):
-        if _kernels_of(describe_network(name, weights=path, width=width)) != kernels:
+        if kernels_of(describe_network(name, weights=path, width=width)) != kernels:
             continue
         for padding in PADDINGS:
             try:
                 create_network(name, weights=path, width=width, padding=padding)
             except PocketuneError as error:
-                reason = str(error)
+                reason = error.message
             else:
                 config = describe_network(name, weights=path, width=width, padding=padding)
                 return Pretrained(path, config)
@@ -113,33 +113,11 @@ def _alike(count: int) -> Iterator[tuple[str, float]]:
         if count in (_count(name), _count(name) - 1):
             for width in WIDTHS:
                 try:
-                    _kernels_of(NetworkConfig(name, width=width))
+                    kernels_of(NetworkConfig(name, width=width))
                 except PocketuneError:  # it exists at width 1 only
                     continue
                 yield name, width
 
 
 def _count(name: str) -> int:
-    return _kernels_of(NetworkConfig(name)).total()
-
-
-def _kernels_of(config: NetworkConfig) -> Kernels:
-    return _kernels_built(config.name, config.width, config.feature_fusion)
-
-
-@cache
-def _kernels_built(name: str, width: float, feature_fusion: bool) -> Kernels:
-    with torch.device("meta"):
-        network = build(NetworkConfig(name, width=width, feature_fusion=feature_fusion))
-    return Counter(tuple(p.shape) for p in network.parameters() if p.ndim == 4)
-
-
-def _kernels_in(path: Path) -> Kernels:
-    """Shapes of the kernels of convolutions in a file, without the classifier's."""
-    if path.suffix == INT8:
-        with reading(path, ValueError, KeyError, *ARCHIVE_DAMAGE), np.load(path) as arrays:
-            shapes = {name: arrays[name].shape for name in arrays.files}
-    else:
-        shapes = {name: tuple(tensor.shape) for name, tensor in read_state(path).items()}
-    kernels = (s for name, s in shapes.items() if not name.startswith("classifier."))
-    return Counter(tuple(shape) for shape in kernels if len(shape) == 4)
+    return kernels_of(NetworkConfig(name)).total()

@@ -76,10 +76,10 @@ def create_network(
             its own weights, torchvision's of the same network, or any weights of its backbone; its
             head is then random.
         classes: Outputs of the network.
-        width: Multiplier of every layer's channels; None follows the weights, a file of
-            `save_network` or a network of ours, and is otherwise 1.
+        width: Multiplier of every layer's channels; None follows the weights, a file or a network
+            of ours, and is otherwise 1.
         padding: `"symmetric"`, or `"same"` for weights that come from TensorFlow; None follows the
-            weights in the same way, and is otherwise symmetric.
+            weights, a file of `save_network` or a network of ours, and is otherwise symmetric.
         feature_fusion: Whether to have the feature-fusion layer, the 1x1 convolution before
             pooling; None follows the weights, a file or a network of ours.
         hidden: Hidden channels of pruned blocks, as in `NetworkConfig`; not needed for a file of
@@ -136,7 +136,7 @@ def create_network(
         backbone=backbone,
         head_channels=head_channels,
         output_stride=output_stride,
-        **followed(weights, width, padding, norm, standardized, depth),
+        **followed(name, weights, width, padding, norm, standardized, depth),
         subnet=subnet,
     )
     if is_dense(name):

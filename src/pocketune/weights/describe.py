@@ -23,6 +23,7 @@ from pocketune.weights.formats.int8 import INT8, has_fusion
 from pocketune.weights.hub import HUB, described_normalization, fetch, is_hub
 from pocketune.weights.published import PUBLISHED
 from pocketune.weights.saved import as_it_computes, build, read_description, require_same
+from pocketune.weights.width import width_of
 
 Weights = str | PathLike[str] | nn.Module | Mapping[str, Tensor]
 
@@ -52,7 +53,7 @@ def describe_network(
         backbone=backbone,
         head_channels=head_channels,
         output_stride=output_stride,
-        **followed(weights, width, padding, norm, standardized),
+        **followed(name, weights, width, padding, norm, standardized),
     )
     if is_dense(name):
         config = replace(config, first_blocks=first_blocks)
@@ -102,6 +103,7 @@ def fetched(
 
 
 def followed(
+    name: str,
     weights: Weights | None,
     width: float | None,
     padding: str | None,
@@ -109,12 +111,18 @@ def followed(
     standardized: bool | None,
     depth: float | None = None,
 ) -> dict[str, Any]:
-    """Options of a config: those that are asked for, else those of the weights."""
+    """Options of a config: those that are asked for, else those of the weights.
+
+    A file without a description tells the width of a network that classifies images.
+    """
     there = None
     if isinstance(weights, nn.Module):
         there = as_it_computes(weights)
-    elif (file := _file(weights)) is not None and (recorded := read_description(file)):
-        there = recorded[0]
+    elif (file := _file(weights)) is not None:
+        if recorded := read_description(file):
+            there = recorded[0]
+        elif width is None and not is_dense(name):
+            width = width_of(name, file)
     asked = {
         "width": width,
         "padding": padding,

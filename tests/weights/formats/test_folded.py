@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from pocketune.cli.errors import message_of
 from pocketune.errors import PocketuneError
 from pocketune.networks import Normalization, about, anatomy
 from pocketune.weights import create_network
@@ -95,8 +96,11 @@ def test_other_classes(file):
 
 def test_normalization_has_to_come_from_somewhere(file):
     file.with_name("tiny.arch.json").unlink()
-    with pytest.raises(PocketuneError, match=r"put the tiny\.arch\.json .* normalization="):
+    with pytest.raises(PocketuneError, match=r"put the tiny\.arch\.json .*; or give norm") as error:
         create_network(**OPTIONS, weights=file)
+    assert message_of(error.value).endswith(
+        "or give --normalization to kit build or train, such as half"
+    )
     given = Normalization((0, 0, 0), (1, 1, 1))
     loaded = create_network(**OPTIONS, weights=file, normalization=given)
     assert about(loaded).normalization == given

@@ -69,7 +69,9 @@ def test_whole_numbers_scales_and_formats_are_the_files(file, arrays):
 
 def test_without_a_description_says_which_file_is_missing(file):
     file.with_name("tiny.arch.json").unlink()
-    with pytest.raises(PocketuneError, match=r"for tiny\.int8\.npz: put the tiny\.arch\.json that"):
+    with pytest.raises(
+        PocketuneError, match=r"tiny\.int8\.npz does not say .*: put the tiny\.arch\.json that"
+    ):
         create_network(**OPTIONS, weights=file)
 
 

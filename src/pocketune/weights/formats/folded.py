@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import reading
 from pocketune.networks.about import Normalization
 from pocketune.networks.anatomy.anatomy import Anatomy, anatomy
@@ -61,9 +61,9 @@ def load_folded(
     normalization = normalization or _normalization(facts)
     if normalization is None:
         raise PocketuneError(
-            f"the normalization of images is unknown for {path.name}: put the "
-            f"{_description(path).name} that it was published with into its folder; in Python, "
-            "create_network takes normalization= instead, such as Normalization.HALF"
+            f"{path.name} does not say how images are normalized: put the "
+            f"{_description(path).name} that it was published with into its folder",
+            remedy=Remedy("normalization", "or give normalization, such as Normalization.HALF"),
         )
     body = anatomy(network)
     unfolded = _unfold(network, body, state, path)

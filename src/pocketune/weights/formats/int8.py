@@ -69,6 +69,15 @@ def has_fusion(path: Path) -> bool:
     return "head" in _read(path)
 
 
+def kernel_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of the kernels in a file, by name.
+
+    Raises:
+        PocketuneError: The file is missing or damaged.
+    """
+    return {f"{name}.weight": tuple(layer.whole.shape) for name, layer in _read(path).items()}
+
+
 def _read(path: Path) -> dict[str, _Layer]:
     if not path.is_file():
         raise PocketuneError(f"there is no weights file {path}")
