@@ -330,6 +330,28 @@ def test_a_network_is_built_once(
     assert not (tmp_path / "kits").exists()
 
 
+def test_a_kit_is_of_one_series(photos: Path) -> None:
+    """Series on other machines neither build it too nor remove it."""
+    methods = [
+        {"method": "last", "name": name, "settings": settings}
+        for name, settings in (("a", {}), ("b", {"lr": 0.1}), ("c", {"ignore": "3"}))
+    ]
+    found = all_series(grid(photos, kits=[], networks=[NETWORK], methods=methods))
+    assert len({series.identity for series in found}) == 3
+
+
+def test_a_file_of_class_names_is_known_by_its_content(photos: Path, tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+
+    def key(text: str) -> str:
+        names.write_text(text)
+        settings = {"class_names": str(names)}
+        return all_series(grid(photos, settings=settings))[0].runs[0].cell.key
+
+    assert key("a\nb\n") != key("a\nc\n")
+    assert key("a\nb\n") == key("a\nb\n")
+
+
 def test_a_network_in_a_file_is_known_by_its_content(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "a.onnx").write_bytes(b"1")
     file = tmp_path / "compare.toml"

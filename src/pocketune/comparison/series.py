@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -50,7 +51,8 @@ class Series:
         rates: Learning rates to choose from, ascending.
         head_rates: Learning rates of the classifier to choose from, ascending.
         has_test: Whether the set has test photos.
-        identity: Hash of photos, weights or kit, network and method, and of Pocketune's version.
+        identity: Hash of photos, weights or kit, network, method and settings, and of Pocketune's
+            version. It names the kit that is built, which no other series reads.
     """
 
     photos: PhotoSet
@@ -149,7 +151,7 @@ def _series(
     from pocketune import __version__
 
     settings = {**grid.settings, **photos.settings, **model.settings, **of_method}
-    name, made_of = _origin(model, method, settings)
+    name, made_of = _origin(model, method)
     return Series(
         photos=photos,
         model=model,
@@ -160,13 +162,19 @@ def _series(
         rates=tuple(sorted(grid.rates)),
         head_rates=tuple(sorted(grid.head_rates)),
         has_test=has_test,
-        identity=_hash([__version__, names, *made_of]),
+        identity=_hash([__version__, names, *made_of, _with_names(settings)]),
     )
 
 
-def _origin(
-    model: Network | KitChoice, method: MethodChoice | None, settings: dict[str, Any]
-) -> tuple[str, list[object]]:
+def _with_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the hash of a file of class names in place of its path."""
+    names = settings.get("class_names")
+    if names is None or not os.path.isfile(names):  # noqa: PTH113 - it never fails
+        return dict(settings)
+    return {**settings, "class_names": content(names)}
+
+
+def _origin(model: Network | KitChoice, method: MethodChoice | None) -> tuple[str, list[object]]:
     """The name of the method, and what the kit is made of."""
     if isinstance(model, KitChoice):
         kit = Kit.open(model.kit)
@@ -177,11 +185,10 @@ def _origin(
             )
         return kit.manifest.method_name, [kit.identity]
     assert method is not None
-    split = settings.get("val_fraction")
     made_of = [_plain(model), content(model.weights)]
     if model.is_file:
         made_of = [{**_plain(model), "network": None}, content(model.network)]
-    return method.label, [*made_of, _plain(method), split]
+    return method.label, [*made_of, _plain(method)]
 
 
 def _plain(choice: Network | MethodChoice) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pocketune.files import reading, regular, sha256
 
 
 def content(path: str | None) -> str | None:
-    """Hash of a file of weights; `imagenet`, a name on the hub and None as they are.
+    """Hash of a file, such as one of weights; `imagenet`, a name on the hub and None as they are.
 
     Raises:
         PocketuneError: The file is missing or cannot be read.
