@@ -18,7 +18,7 @@ RELEASE := $(VENV)-release/.release
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(BASE) ## Fine-tune the bundled network on real images, without PyTorch (a minute)
+demo: $(BASE) ## Fine-tune the bundled network on real images, without PyTorch (two minutes)
 	$(BIN)/pocketune demo
 
 # A process for each core, of one thread each; neighbors stay together and share their fixtures.

@@ -80,6 +80,7 @@ def run_demo() -> None:
             console.print(f"\n[bold]Training: {contender.trains}[/bold]")
             outcomes.append(train(contender, folder / "digits", folder / contender.kit))
     console.print(table(outcomes))
+    console.print("now yours: pocketune train PHOTOS, a folder with one subfolder for each class")
 
 
 def train(contender: Contender, photos: Path, out: Path) -> Outcome:
@@ -106,7 +107,7 @@ def table(outcomes: list[Outcome]) -> Table:
     """One row for each contender, in order."""
     result = Table(title="\nFine-tuning on the device", title_justify="left")
     result.add_column("trained")
-    for heading in ("parameters", "accuracy", "seconds", "peak memory of the process"):
+    for heading in ("parameters", "accuracy", "seconds", "peak memory"):
         result.add_column(heading, justify="right")
     for contender, outcome in zip(CONTENDERS, outcomes, strict=True):
         result.add_row(
