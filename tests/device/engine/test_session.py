@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from pocketune.device.engine import session
 from pocketune.device.engine.onnx import OnnxEngine
@@ -145,3 +146,25 @@ def test_a_program_opens_sessions_as_before(threads: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not done.stdout + done.stderr
+
+
+def test_a_limit_of_the_arena_holds_after_sessions_without_one() -> None:
+    shape = numpy_helper.from_array(np.array([20_000_000]), "shape")
+    nodes = [
+        onnx.helper.make_node("Expand", ["x", "shape"], ["large"]),
+        onnx.helper.make_node("ReduceSum", ["large"], ["sum"], keepdims=0),
+    ]
+    inputs, outputs = (
+        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)]
+        for name, dims in (("x", [1]), ("sum", []))
+    )
+    graph = onnx.helper.make_graph(nodes, "expanding", inputs, outputs, [shape])
+    opset = onnx.helper.make_opsetid("", 19)
+    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9).SerializeToString()
+    feeds = {"x": np.ones(1, np.float32)}
+    for _ in range(2):
+        free = session.open_session(model, as_written=True)
+        limited = session.open_session(model, as_written=True, arena=50_000_000)
+        assert free.run(None, feeds) == [20_000_000]
+        with pytest.raises(Exception, match="Available memory of"):
+            limited.run(None, feeds)

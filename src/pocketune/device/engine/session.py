@@ -64,17 +64,18 @@ def products_saturate() -> bool:
 
 _TO_THE_NEXT_POWER_OF_TWO = 0
 _arena_bytes: int | None = -1
-"""Most bytes of the arena that sessions get; None without a limit."""
+"""Most bytes of the arena that sessions get; None without a limit, and -1 before the first."""
 
 
 def _share_arena(most: int | None) -> None:
     """Let the sessions that are opened next share an arena of at most so many bytes, or more.
 
     All sessions share one, since two would hold the peaks of both graphs. Only a graph that may
-    take more than those before gets another.
+    take more than those before gets another, and one with a limit after those without.
     """
     global _arena_bytes
-    if _arena_bytes is None or (most is not None and most <= _arena_bytes):
+    suffices = most is None if _arena_bytes is None else most is not None and most <= _arena_bytes
+    if suffices:
         return
     memory = ort.OrtMemoryInfo(
         "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
@@ -109,8 +110,8 @@ def open_session(
         integers: Fuse operators between dequantized tensors into integer operators. Otherwise
             weights stored in 8 bits are converted to float32 once, when the graph is opened.
         packed: Let the runtime keep constant kernels in the layouts that its kernels read.
-        arena: Most bytes that it may take while it runs, or a larger limit of an earlier session;
-            None without a limit.
+        arena: Most bytes that it may take while it runs, or a larger limit of an earlier session
+            with one; None without a limit.
     """
     if isinstance(model, Path):
         refuse_undecodable(model)
