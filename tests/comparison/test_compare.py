@@ -451,7 +451,8 @@ def wait_until(holds: Any) -> None:
 class FakeRay:
     """What `run_on_ray` uses of Ray, in one process."""
 
-    def __init__(self) -> None:
+    def __init__(self, *machines: float) -> None:
+        self.machines = machines
         self.cores: list[float] = []
         self.started: dict[str, Any] = {}
 
@@ -464,8 +465,8 @@ class FakeRay:
 
     def nodes(self) -> list[dict[str, Any]]:
         return [
-            {"Alive": True, "Resources": {"CPU": 4.0}},
-            {"Alive": True, "Resources": {"CPU": 2.0}},
+            *({"Alive": True, "Resources": {"CPU": cores}} for cores in self.machines),
+            {"Alive": True, "Resources": {}},
             {"Alive": False, "Resources": {"CPU": 1.0}},
         ]
 
@@ -485,7 +486,7 @@ class FakeRay:
 def test_ray_takes_a_series_a_machine(
     photos: Path, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake = FakeRay()
+    fake = FakeRay(2.0, 2.0)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
     monkeypatch.setitem(sys.modules, "ray", fake)  # type: ignore[arg-type]
     result = compare(grid(photos, kits=[tiny, "last"]), tmp_path, ray=True, show=quiet)
@@ -493,6 +494,15 @@ def test_ray_takes_a_series_a_machine(
     assert not result.failed
     assert fake.cores == [2.0]
     assert fake.started == {"log_to_driver": False, "include_dashboard": False}
+
+
+def test_machines_of_ray_have_one_size(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    monkeypatch.setitem(sys.modules, "ray", FakeRay(64.0, 4.0))  # type: ignore[arg-type]
+    with pytest.raises(PocketuneError, match=r"have 4 cores and others 64.* use machines with"):
+        compare(grid(photos), tmp_path, ray=True, show=quiet)
 
 
 def test_without_ray(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ def run_on_ray(series: Sequence[Series], out: Path, *, keep_runs: bool) -> Itera
     A task takes all cores of a machine, so that runs do not disturb each other's time and memory.
 
     Raises:
-        PocketuneError: Ray is not installed.
+        PocketuneError: Ray is not installed, or its machines have different numbers of cores.
     """
     try:
         import ray
@@ -30,8 +30,13 @@ def run_on_ray(series: Sequence[Series], out: Path, *, keep_runs: bool) -> Itera
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is ever sent
         ray.init(log_to_driver=False, include_dashboard=False)
     alive = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
-    cores = min((count for count in alive if count), default=1)
-    run = ray.remote(num_cpus=cores)(run_all)
+    sizes = sorted({int(count) for count in alive if count}) or [1]
+    if len(sizes) > 1:
+        raise PocketuneError(
+            f"machines of Ray have {sizes[0]} cores and others {sizes[-1]}, and a run takes all of "
+            "them, so that times do not compare; use machines with the same number"
+        )
+    run = ray.remote(num_cpus=sizes[0])(run_all)
     waiting = [run.remote(each, str(out), keep_runs) for each in series]
     while waiting:
         ended, waiting = ray.wait(waiting)

@@ -59,7 +59,7 @@ def compare(
     Raises:
         PocketuneError: The grid, the photos or a kit cannot be used, there is no network or method
             of a name, the folder cannot be written or is another process's, or Ray is not
-            installed.
+            installed or has machines with different numbers of cores.
     """
     if not isinstance(grid, Grid):
         grid = Grid.read(grid)
