@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from pocketune.cli import app
-from pocketune.cli.plan import _training
+from pocketune.cli.plan import _table, _training
 from pocketune.device.train import RunRecord
 from pocketune.device.train.settings import TrainSettings
 from pocketune.planner.kits import KitSource, kit_paths
@@ -86,6 +87,22 @@ def test_a_plan_says_how_to_train_its_choice(run, bundled, planned, photos, kits
     done = run(*words[1:], "--out", "chosen")
     assert done.exit_code == 0, done.output
     assert RunRecord.read(planned / "chosen").settings["steps"] == 2
+
+
+def test_what_was_not_looked_at_is_counted_in_the_table(planned, capsys):
+    plan = Plan.read(planned / "plan")
+    unseen = [
+        replace(plan.trials[0], candidate=replace(plan.trials[0].candidate, name=f"net {i}"))
+        for i in range(5)
+    ]
+    late = [replace(t, cost=None, probes=(), dropped="there was no time") for t in unseen]
+    worse = replace(plan.chosen, dropped=f"{plan.choice} promises more")
+    worse = replace(worse, candidate=replace(worse.candidate, name="worse"))
+    Console(width=100).print(_table(replace(plan, trials=(*plan.trials, worse, *late))))
+    table = capsys.readouterr().out
+    assert re.search(r"5 more +│ +│ +│ +│ there was no time +│", table)
+    assert "net 0" not in table
+    assert re.search(r"worse .* the choice promises more +│", table)
 
 
 @pytest.mark.parametrize(("time", "seconds"), [(30.0, 18), (600.0, 510), (1.0, 1)])

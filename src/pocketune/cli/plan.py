@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 PLAN_PANEL = "What to choose from"
 _SHOWN = 12
-"""Number of dropped candidates that the table shows."""
+"""Number of dropped candidates that have a row of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +168,7 @@ def _show(plan: Plan) -> None:
 
 
 def _table(plan: Plan) -> Table:
+    from rich.markup import escape
     from rich.table import Table
 
     from pocketune.planner.alternatives import runners_up
@@ -177,11 +179,19 @@ def _table(plan: Plan) -> Table:
     for name in ("candidate", "memory", "step", "score", "verdict"):
         right = name in ("memory", "step", "score")
         table.add_column(name, justify="right" if right else "left", no_wrap=right)
-    for trial in (plan.chosen, *others, *rest[:_SHOWN]):
-        table.add_row(*_cells(trial, trial.dropped or "chosen"))
-    if len(rest) > _SHOWN:
-        table.add_row(f"and {len(rest) - _SHOWN} more")
+    known = [trial for trial in rest if trial.cost is not None][:_SHOWN]
+    for trial in (plan.chosen, *others, *known):
+        table.add_row(*_cells(trial, _verdict(plan, trial)))
+    unknown = Counter(_verdict(plan, trial) for trial in rest if trial not in known)
+    for verdict, count in unknown.items():
+        table.add_row(f"{count} more", "", "", "", escape(verdict))
     return table
+
+
+def _verdict(plan: Plan, trial: Trial) -> str:
+    """Why a trial was dropped, without repeating the name of the choice."""
+    verdict, choice = trial.dropped or "chosen", f"{plan.choice} "
+    return "the choice " + verdict[len(choice) :] if verdict.startswith(choice) else verdict
 
 
 def _cells(trial: Trial, verdict: str) -> tuple[str, ...]:
