@@ -80,6 +80,10 @@ class TestRefusals:
         reason = self.refusal(b"\0\0\0\x18ftypheic\0\0\0\0")
         assert 'pip install "pocketune[heif]", or export it as JPEG' in reason
 
+    def test_a_damaged_heic_photo_is_said_to_be_damaged(self):
+        pytest.importorskip("pillow_heif")
+        assert self.refusal(b"\0\0\0\x18ftypheic" + bytes(100)) == "the file is damaged"
+
     @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP"])
     @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
     def test_truncated(self, encoded, noise, kind, share):

@@ -108,7 +108,10 @@ def _open_heif(file: IO[bytes]) -> Image.Image:
             "JPEG"
         ) from None
     file.seek(0)
-    return Image.open(file, formats=("HEIF",))
+    try:
+        return Image.open(file, formats=("HEIF",))
+    except UnidentifiedImageError:
+        raise ValueError("the file is damaged") from None
 
 
 def _refuse_endless(file: IO[bytes]) -> None:
