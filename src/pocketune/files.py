@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from io import RawIOBase
     from typing import IO
 
+    from pocketune.arrays import StrPath
+
 T = TypeVar("T")
 ARCHIVE_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)
 """Errors that the standard library raises for an archive that is damaged, encrypted (RuntimeError)
@@ -77,6 +79,13 @@ def reading(
         raise raises(f"{what} cannot be read: {_why(error, remedy)}") from error
     except damage as error:
         raise raises(f"{what} is damaged: {_why(error, remedy)}") from error
+
+
+def stem_of(photos: StrPath) -> str:
+    """The name of photos: that of their folder, or of their file without its suffix."""
+    with reading(photos):
+        path = Path(photos).resolve()  # ".." stands for a folder with a name
+        return (path.name if path.is_dir() else path.stem) or "photos"
 
 
 @contextlib.contextmanager

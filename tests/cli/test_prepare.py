@@ -27,6 +27,20 @@ def test_copies_are_counted_and_a_second_call_finds_them(run, large, tmp_path):
         assert image.size == (30, 20)
 
 
+def test_the_folder_has_the_name_of_the_photos(run, large, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    result = run("prepare", large, "--size", 20)
+    assert result.exit_code == 0
+    assert result.stdout.endswith("saved in photos-small\n")
+    assert result.stderr.endswith("try: pocketune train photos-small\n")
+    large.rename(tmp_path / "other photos")
+    other = run("prepare", tmp_path / "other photos", "--size", 50)
+    said = "no file was shrunk, 2 copied: none of these has more than 50 px on both sides\n"
+    assert other.stdout.startswith(said)
+    assert other.stderr.endswith("try: pocketune train 'other photos-small'\n")
+
+
 def test_photos_that_are_not_there_are_one_sentence(run, tmp_path):
     result = run("prepare", tmp_path / "none", "--out", tmp_path / "small")
     assert result.exit_code == 1

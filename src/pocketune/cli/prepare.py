@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pocketune.cli.command import command
-from pocketune.cli.errors import print_skipped
+from pocketune.cli.errors import print_error, print_skipped
 from pocketune.cli.options import argument
 from pocketune.errors import counted
+from pocketune.files import stem_of
 from pocketune.options import option
+
+if TYPE_CHECKING:
+    from pocketune.data.prepare import Prepared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +26,11 @@ class PrepareOptions:
     photos: str | Path = argument(
         "Labeled photos, as for train: a folder, a CSV or a .zip.", metavar="PHOTOS"
     )
-    out: Path = option(
-        "Folder to write; a stopped command goes on there.", default=Path("small"), metavar="DIR"
+    out: Path | None = option(
+        "Folder to write; a stopped command goes on there.",
+        default=None,
+        metavar="DIR",
+        unset="the name of PHOTOS and -small",
     )
     size: int = option(
         "Shorter side of the copies; at twice the size of the kit, no crop is enlarged.",
@@ -47,7 +56,7 @@ class PrepareOptions:
 
 
 @command(
-    "pocketune prepare photos/ --size 256 --out small/",
+    "pocketune prepare photos/ --size 256",
     "pocketune prepare photos.zip --out small/ --lossless",
     goes_on=True,
 )
@@ -63,10 +72,11 @@ def prepare(options: PrepareOptions) -> None:
 
     budget = None if options.budget is None else parse_size(options.budget)
     room = None if budget is None else decoding_room(budget)
+    out = options.out or Path(f"{stem_of(options.photos)}-small")
     with closing(console()) as shown:
         done = prepare_photos(
             options.photos,
-            options.out,
+            out,
             size=options.size,
             lossless=options.lossless,
             max_pixels=None if options.max_pixels is None else parse_pixels(options.max_pixels),
@@ -74,7 +84,16 @@ def prepare(options: PrepareOptions) -> None:
             after_file=shown.counting("small copies"),
         )
     check_peak(budget)
-    earlier = f", {done.there} there already" if done.there else ""
-    print(f"{counted(done.shrunk, 'file')} shrunk, {done.kept} copied{earlier}")
+    print(_told(done, options.size))
     print_skipped(done.skipped)
-    print(f"saved in {options.out}")
+    print(f"saved in {out}", flush=True)
+    print_error(f"try: pocketune train {shlex.quote(str(out))}")
+
+
+def _told(done: Prepared, size: int) -> str:
+    """How many files there are of each kind."""
+    if not done.shrunk and not done.there:
+        why = f"none of these has more than {size} px on both sides"
+        return f"no file was shrunk, {done.kept} copied: {why}"
+    earlier = f", {done.there} there already" if done.there else ""
+    return f"{counted(done.shrunk, 'file')} shrunk, {done.kept} copied{earlier}"

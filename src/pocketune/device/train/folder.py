@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from pocketune.device.train.adjustment import Adjustment
 from pocketune.device.train.interrupt import NothingKept
 from pocketune.errors import PocketuneError, Remedy
-from pocketune.files import is_partial, reading, refuse_undecodable, regular, writing
+from pocketune.files import is_partial, reading, refuse_undecodable, regular, stem_of, writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST, EVENTS, LAST, METRICS, RESULT, RUN_FILES
 from pocketune.kit.storage import run_file
@@ -124,9 +124,7 @@ class Run:
 
 def first_run(photos: StrPath) -> Path:
     """`runs/` and the photos' name."""
-    with reading(photos):
-        path = Path(photos).resolve()  # ".." stands for a folder with a name
-        return RUNS / ((path.name if path.is_dir() else path.stem) or "photos")
+    return RUNS / stem_of(photos)
 
 
 def next_run(photos: StrPath) -> Path:
