@@ -150,7 +150,7 @@ def build(
         print_error(
             f"warning: {network} starts from random weights; choose pretrained ones with --weights"
         )
-    with staged() as progress:
+    with staged(lines=True) as progress:
         made = build_kit(
             options.out,
             network=network,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import sys
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,15 +25,31 @@ def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def staged() -> Iterator[Callable[[str, float], None]]:
+def staged(*, lines: bool = False) -> Iterator[Callable[[str, float], None]]:
     """A bar with what is done and the time left on standard error, if that is a terminal.
+
+    Args:
+        lines: Whether to print what is done as lines elsewhere.
 
     Yields:
         A function to call with what is done next, and the share of the time that is over.
     """
     with _bar(counts=False) as bar:
-        task = bar.add_task("", total=1.0)
-        yield lambda what, share: bar.update(task, description=what, completed=share)
+        task = bar.add_task("", total=1.0, whole=None)
+
+        def show(what: str, share: float) -> None:
+            if lines and bar.disable:
+                with suppress(OSError):
+                    print(what, file=sys.stderr, flush=True)
+            elapsed = bar.tasks[0].elapsed or 0.0
+            bar.update(task, description=what, completed=share, whole=expected(elapsed, share))
+
+        yield show
+
+
+def expected(elapsed: float, share: float) -> float | None:
+    """Seconds that all takes if a share of it took so many; None before a share is over."""
+    return elapsed / share if share > 0 else None
 
 
 @contextmanager
@@ -49,12 +66,22 @@ def _bar(*, counts: bool) -> Progress:
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text
 
-    columns = [TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()]
-    if counts:
-        columns.insert(2, MofNCompleteColumn())
+    class TimeLeft(ProgressColumn):
+        """The time left by the share that is over: there are too few stages to see their speed."""
+
+        def render(self, task: Task) -> Text:
+            whole = task.fields.get("whole")
+            left = "" if whole is None else f"{max(0.0, whole - (task.elapsed or 0.0)):.0f} s left"
+            return Text(left, style="progress.remaining")
+
+    columns = [TextColumn("{task.description}"), BarColumn()]
+    columns += [MofNCompleteColumn(), TimeRemainingColumn()] if counts else [TimeLeft()]
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
