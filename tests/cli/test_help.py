@@ -38,6 +38,10 @@ def test_help_names_every_command_and_a_way_to_start(run, arguments):
     assert "pocketune demo" in result.output
 
 
+def test_help_says_which_commands_of_kit_need_no_pytorch(run):
+    assert "(need PyTorch, except kit show and check)" in run("--help").output
+
+
 @pytest.mark.parametrize("name", [*COMMANDS, "kit", "kit build", "kit show"])
 def test_each_command_explains_itself(run, name):
     result = run(*name.split(), "--help")

@@ -155,6 +155,7 @@ def test_lists_without_the_author_half(run, monkeypatch, name):
         monkeypatch.delitem(sys.modules, module)
     result = run(name)
     assert result.exit_code == 1
+    assert not result.stdout
     assert f"error: listing {name} needs torch, which is not installed;" in result.stderr
 
 

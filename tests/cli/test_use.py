@@ -366,6 +366,11 @@ def test_kit_show(run, kit):
     assert " MB with adam, " in told["memory"]
 
 
+def test_kit_show_says_that_the_classes_of_a_bundled_kit_are_placeholders(run, kit):
+    assert "8, 9 (placeholders: it is not trained)" in run("kit", "show", "blocks").stdout
+    assert "placeholders" not in run("kit", "show", kit).stdout
+
+
 def test_kit_show_json_is_the_manifest_and_more(run, kit):
     told = json.loads(run("kit", "show", kit, "--json").stdout)
     assert told["task"]["classes"] == list(CLASSES)

@@ -43,7 +43,7 @@ PANELS = {
         "studio": "studio:studio",
         "demo": "demo:demo",
     },
-    "Networks, methods and kits (need PyTorch)": {
+    "Networks, methods and kits (need PyTorch, except kit show and check)": {
         "prune": "prune:prune",
         "retrain": "retrain:retrain",
         "pretrain-supernet": "supernet:pretrain_supernet",

@@ -25,6 +25,7 @@ from pocketune.cli.options import (
     of_method,
     written,
 )
+from pocketune.cli.use import is_bundled
 from pocketune.errors import author_half
 from pocketune.options import option
 from pocketune.threads import wait_asleep
@@ -186,13 +187,17 @@ def show(shown: KitArgument, output: JsonOption) -> None:
     from pocketune.device.memory.baseline import training_baseline
 
     opened, manifest = _open(shown.kit)
-    facts = {
+    facts: dict[str, Any] = {
         "path": str(opened.path),
         "trained_parameters": sum(math.prod(p.shape) for p in manifest.parameters),
         "training_memory": training_memory(manifest, training_baseline()),
         **manifest.to_dict(),
     }
-    print(json.dumps(facts) if output.json else "\n".join(kit_lines(facts, manifest)))
+    if output.json:
+        print(json.dumps(facts))
+        return
+    note = " (placeholders: it is not trained)" if is_bundled(shown.kit) else ""
+    print("\n".join(kit_lines(facts, manifest, of_classes=note)))
 
 
 @command("pocketune kit check stranger.zip")
@@ -253,8 +258,14 @@ def _check_budget(budget: int, process: int, manifest: Manifest) -> None:
         )
 
 
-def kit_lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
-    """A line for each of the facts about a kit, or about one that is only drafted."""
+def kit_lines(facts: dict[str, Any], manifest: Manifest, of_classes: str = "") -> list[str]:
+    """A line for each of the facts about a kit, or about one that is only drafted.
+
+    Args:
+        facts: The facts.
+        manifest: The kit's manifest.
+        of_classes: What else there is to say of its classes.
+    """
     from pocketune.device.memory.sizes import format_size
     from pocketune.kit.naming import full_title
 
@@ -266,7 +277,7 @@ def kit_lines(facts: dict[str, Any], manifest: Manifest) -> list[str]:
         "trains": f"{facts['trained_parameters']:,} parameters",
         "frozen part": _frozen_part(manifest),
         "images": f"{facts['size']} x {facts['size']} pixels, batch {facts['batch']}",
-        manifest.task.noun: listed(manifest.classes),
+        manifest.task.noun: listed(manifest.classes) + of_classes,
         "memory": ", ".join(f"{format_size(size)} with {name}" for name, size in memory.items())
         + " (predicted, whole process)",
         "step": _step_time(facts.get("step_seconds")),

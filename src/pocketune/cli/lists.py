@@ -22,11 +22,12 @@ def networks(output: JsonOption) -> None:
     With --json: a list of objects with "name", "parameters", "classes", "backbone" (null, except of
     networks for masks), "license" and "source" of the weights (null without any).
     """
+    found = list(_networks())
     if output.json:
-        print(json.dumps(list(_networks())))
+        print(json.dumps(found))
         return
     print(f"{'network':<22}parameters  {'classes':<13}  license of the weights")
-    for each in _networks():
+    for each in found:
         over = f" of pixels, over {each['backbone']}" if each["backbone"] else ""
         classes = f"{each['classes']:,} classes{over}"
         terms = f"{each['license']} ({each['source']})" if each["license"] else ""

@@ -189,13 +189,13 @@ def predict(
 
 def note_untrained(model: str | Path) -> None:
     """Say that a kit is not trained, if it is a bundled one."""
-    if _is_bundled(model):
+    if is_bundled(model):
         print_error(
             f"note: {model} knows no classes before it is trained: its classifier is random"
         )
 
 
-def _is_bundled(model: str | Path) -> bool:
+def is_bundled(model: str | Path) -> bool:
     """Whether this is a bundled kit, which is not trained."""
     from pocketune.kit.bundled import bundled_kit, kit_path, list_kits
 
@@ -242,7 +242,7 @@ def evaluate(
     from pocketune.device import evaluate as evaluate_photos
     from pocketune.device.use.export import refuse_to_overwrite
 
-    if _is_bundled(model.run):
+    if is_bundled(model.run):
         raise PocketuneError(
             f"{model.run} knows no classes before it is trained: evaluate a run of it, which "
             f"pocketune train PHOTOS --kit {model.run} makes"
