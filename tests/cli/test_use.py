@@ -406,8 +406,8 @@ def test_photos_of_a_computed_classifier_are_predicted_by_that_of_all_others(
     done = process("evaluate", tmp_path / "few", "--json")
     assert done.returncode == 0, done.stderr
     assert done.stderr == (
-        "note: the run held no photos back: each of its 30 is predicted by the classifier that is "
-        "computed from all others\n"
+        "note: the run held no photos back: each of its photos is predicted by the classifier "
+        "that is computed from all others\n"
     )
     result = json.loads(done.stdout)
     estimate = RunRecord.read(tmp_path / "few").estimate

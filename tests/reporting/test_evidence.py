@@ -90,6 +90,15 @@ def large() -> Evidence:
     return evidence(task, labels, outputs)
 
 
+def test_photos_that_turned_out_to_be_damaged_are_not_counted():
+    task, labels = Classification(("a", "b")), np.array([0, 0, 1])
+    made = evidence(task, labels, np.eye(2, dtype=np.float32)[labels])
+    assert sections(made)["Photos"].charts[0].table.rows[0][:3] == ("a", "2", "2")
+    damaged = replace(made.training, skipped=(Skipped("photo 1.jpg", "the file is cut off"),))
+    made = replace(made, training=damaged)
+    assert sections(made)["Photos"].charts[0].table.rows[0][:3] == ("a", "1", "2")
+
+
 def test_a_page_of_200_classes_and_5000_photos_is_under_two_megabytes(large):
     text = page(large)
     assert len(text.encode()) < 2_000_000

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pocketune.data import Splits
+    from pocketune.data import ImageDataset, Splits
     from pocketune.device.use.model import Model
-    from pocketune.tasks import Evaluation, Task
+    from pocketune.tasks import Evaluation, Labels, Task
 
 PHOTOS = 5_000
 """Photos of each part that are predicted; of more, as many are taken evenly."""
@@ -258,9 +258,19 @@ def _doubts(task: Task, training: Predicted) -> tuple[NDArray[np.float64], list[
     return most, words
 
 
+def _decoded(photos: ImageDataset, predicted: Predicted | None) -> Labels:
+    """The labels of photos without those that turned out to be damaged as they were decoded."""
+    lost = {file.name for file in predicted.skipped} if predicted else set()
+    if not lost:
+        return photos.labels
+    names = enumerate(photos.names)
+    return photos.subset([i for i, name in names if printable(name) not in lost]).labels
+
+
 def _data(evidence: Evidence) -> Iterator[Section]:
     task, splits = evidence.task, evidence.splits
-    training, held = task.counts(splits.train.labels), task.counts(splits.val.labels)
+    training = task.counts(_decoded(splits.train, evidence.training))
+    held = task.counts(_decoded(splits.val, evidence.held))
     later = [each.skipped for each in (evidence.training, evidence.held) if each]
     skipped = [*splits.skipped, *(file for files in later for file in files)]
     charts: tuple[Chart, ...] = ()

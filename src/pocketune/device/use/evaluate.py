@@ -312,9 +312,8 @@ def _held_back(model: Model) -> tuple[Splits, bool]:
             remedy=Remedy("evaluate photos", "give photos to evaluate"),
         )
     _log.info(
-        "the run held no photos back: each of its %d is predicted by the classifier that is "
-        "computed from all others",
-        photos,
+        "the run held no photos back: each of its photos is predicted by the classifier that is "
+        "computed from all others"
     )
     return replace(splits, val=splits.train), True
 
