@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.reporting.calibration import calibrate
+from pocketune.reporting.charts.reliability import reliability_chart
 
 decisions = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60)
 
@@ -50,6 +51,34 @@ def test_confidences_of_attributes_count_one_by_one():
     found = calibrate(sure, right, bins=10)
     assert [each.count for each in found.bins[5:]] == [1, 1, 1, 1, 0]
     assert found.confidence == pytest.approx(0.75)
+
+
+def test_chance_explains_the_error_of_most_models_whose_confidence_is_right():
+    rng = np.random.default_rng(0)
+    beyond = apart = 0
+    for _ in range(300):
+        sure = rng.beta(6, 1, 60)
+        found = calibrate(sure, rng.random(60) < sure)
+        beyond += found.error > found.chance
+        apart += abs(found.confidence - found.accuracy) > found.apart_by_chance
+    assert beyond / 300 < 0.08 and apart / 300 < 0.08
+
+
+@pytest.mark.parametrize(
+    ("sure", "right", "count", "said"),
+    [
+        ((0.75, 0.95), (0.85, 0.86), 60, "60 decisions cannot tell whether confidence is off"),
+        ((0.75, 0.95), (0.85, 0.86), 6000, "Confidence is off in both directions"),
+        ((0.9, 0.9), (0.6, 0.6), 60, "The model is too sure of itself"),
+        ((0.6, 0.6), (0.9, 0.9), 60, "The model is not sure enough of itself"),
+        ((0.8, 0.8), (0.8, 0.8), 60, "Confidence can be taken at its word"),
+    ],
+)
+def test_a_chart_judges_what_is_beyond_chance(sure, right, count, said):
+    half = count // 2
+    confidences = np.repeat(sure, half)
+    marks = np.concatenate([np.arange(half) < round(share * half) for share in right])
+    assert reliability_chart(calibrate(confidences, marks)).text.startswith(f"{said}: ")
 
 
 def test_nothing_cannot_be_calibrated():

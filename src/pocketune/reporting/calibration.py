@@ -42,12 +42,17 @@ class Calibration:
             between confidence and accuracy of their bin.
         confidence: Mean confidence of all decisions.
         accuracy: Fraction of all decisions that is right.
+        chance: The error that chance alone gives in at most a few percent of cases, if each
+            decision is right with the probability of its confidence.
+        apart_by_chance: The same for the difference between `confidence` and `accuracy`.
     """
 
     bins: tuple[Bin, ...]
     error: float
     confidence: float
     accuracy: float
+    chance: float
+    apart_by_chance: float
 
 
 def calibrate(
@@ -73,6 +78,14 @@ def calibrate(
         mean = np.bincount(place, weights=sure, minlength=bins) / counts
         accuracy = np.bincount(place, weights=hits, minlength=bins) / counts
     error = float(np.nansum(counts / len(sure) * np.abs(mean - accuracy)))
+    # The number of right decisions is binomial, so that the difference of a bin has this deviation.
+    deviations = np.sqrt(np.bincount(place, weights=sure * (1 - sure), minlength=bins)) / len(sure)
+    variance = float((deviations**2).sum())
+    mean_size = np.sqrt(2 / np.pi)  # of a normal variable, in standard deviations
+    chance = mean_size * deviations.sum() + 2 * np.sqrt((1 - mean_size**2) * variance)
     columns = (edges[:-1], edges[1:], counts, mean, accuracy)
     found = tuple(map(Bin, *(column.tolist() for column in columns)))
-    return Calibration(found, error, float(sure.mean()), float(hits.mean()))
+    apart = 2 * np.sqrt(variance)
+    return Calibration(
+        found, error, float(sure.mean()), float(hits.mean()), float(chance), float(apart)
+    )

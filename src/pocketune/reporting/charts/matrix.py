@@ -60,17 +60,24 @@ def confusion_chart(
         axes.set_ylabel("labeled")
     text = f"No {unit} is taken for another class."
     if pairs:
-        first = pairs[0]
-        text = (
-            f"The most frequent mistake: {counted(first.photos, unit)} labeled "
-            f"{shown(first.truth)} {'is' if first.photos == 1 else 'are'} taken for "
-            f"{shown(first.guess)}."
-        )
+        text = _most_frequent(pairs, unit)
     if classes > len(names):
         text += f" The {len(names) - 1} most confused of {classes} classes are shown."
     rows = tuple((p.truth, p.guess, f"{p.photos:,}") for p in pairs)
     return Chart(
         "Confusion matrix", text, made.svg, Table(("labeled", "predicted", f"{unit}s"), rows)
+    )
+
+
+def _most_frequent(pairs: Sequence[Pair], unit: str) -> str:
+    """The most frequent mistake, if one occurs more than once; `pairs` are sorted."""
+    first = pairs[0]
+    if first.photos == 1 and len(pairs) > 1:
+        return "No mistake occurs twice."
+    what = "The only mistake" if len(pairs) == 1 else "The most frequent mistake"
+    return (
+        f"{what}: {counted(first.photos, unit)} labeled {shown(first.truth)} "
+        f"{'is' if first.photos == 1 else 'are'} taken for {shown(first.guess)}."
     )
 
 

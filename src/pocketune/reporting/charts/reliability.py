@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pocketune.errors import counted
 from pocketune.reporting.charts.style import FIRST, GRID, LIMIT, MUTED, Chart, drawing
 from pocketune.tasks.results import Table
 
@@ -52,12 +53,15 @@ def reliability_chart(found: Calibration) -> Chart:
 
 def _judgment(found: Calibration) -> str:
     apart = found.confidence - found.accuracy
+    decisions = sum(each.count for each in found.bins)
     if found.error < 0.03:
         word = "Confidence can be taken at its word"
-    elif abs(apart) < 0.02:
+    elif abs(apart) >= max(0.02, found.apart_by_chance):
+        word = f"The model is {'too sure' if apart > 0 else 'not sure enough'} of itself"
+    elif found.error > found.chance:
         word = "Confidence is off in both directions"
     else:
-        word = f"The model is {'too sure' if apart > 0 else 'not sure enough'} of itself"
+        word = f"{counted(decisions, 'decision')} cannot tell whether confidence is off"
     return (
         f"{word}: it is {found.confidence:.1%} sure on average and right {found.accuracy:.1%} of "
         f"the time. The expected calibration error is {100 * found.error:.1f} points "
