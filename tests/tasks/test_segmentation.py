@@ -214,7 +214,7 @@ class TestMetric:
         assert str(found) == (
             "mIoU 66.7%, mAcc 83.3%, pixel accuracy 80.0% of 2 photos; ignored pixels are left out"
             "\n"
-            "  road   66.7%\n  car    66.7%\n"
+            "  class     IoU\n  road    66.7%\n  car     66.7%\n"
             "1 class does not occur in these photos and is left out of the means: tree"
         )
 

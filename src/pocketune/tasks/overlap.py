@@ -151,11 +151,12 @@ class SegmentationEvaluation(Evaluation):
         return tuple(each.name for each in self.per_class if not each.present)
 
     def __str__(self) -> str:
-        width = max(map(len, self.classes))
+        width = max(len(name) for name in ("class", *self.classes))
         lines = [
             f"mIoU {self.miou:.1%}, mAcc {self.macc:.1%}, pixel accuracy {self.pixel_accuracy:.1%} "
             f"of {counted(self.images, 'photo')}; ignored pixels are left out"
         ]
+        lines.append(f"  {'class':<{width}}  {'IoU':>6}")
         lines += [
             f"  {each.name:<{width}}  {each.iou:6.1%}" for each in self.per_class if each.present
         ]
