@@ -106,6 +106,8 @@ def test_some_options_are_changed() -> None:
     known = "speed, turns, side, lights, size, place"
     with pytest.raises(TypeError, match=f"unknown option 'note': the options are {known}$"):
         with_options(drive(), {"note": "other"})
+    with pytest.raises(TypeError, match=r"unknown option 'turn': did you mean turns\? The options"):
+        with_options(drive(), {"turn": 2})
 
 
 def test_a_function_shows_the_options_that_it_takes() -> None:

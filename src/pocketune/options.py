@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -167,7 +168,9 @@ def with_options(options: _Options, values: Mapping[str, Any]) -> _Options:
     """
     known = [each.name for each in option_fields(type(options))]
     if unknown := [name for name in values if name not in known]:
-        raise TypeError(f"unknown option {unknown[0]!r}: the options are {', '.join(known)}")
+        close = get_close_matches(unknown[0], known, n=1)
+        asked = f"did you mean {close[0]}? The" if close else "the"
+        raise TypeError(f"unknown option {unknown[0]!r}: {asked} options are {', '.join(known)}")
     return replace(options, **values)  # type: ignore[type-var]
 
 
