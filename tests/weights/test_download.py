@@ -63,8 +63,9 @@ def test_every_file_name_carries_its_hash(name):
 )
 def test_when_it_fails(hub, error, message):
     hub.answer = error
-    with pytest.raises(PocketuneError, match=message):
+    with pytest.raises(PocketuneError, match=message) as raised:
         create_network("resnet18", weights="imagenet")
+    assert raised.value.__cause__ is (None if isinstance(error, OSError) else error)
 
 
 @pytest.mark.parametrize("damage", [b"", b"nothing", b"PK\x03\x04cut"])

@@ -57,7 +57,7 @@ def download(config: NetworkConfig) -> dict[str, Tensor]:
         raise PocketuneError(
             f"{url} could not be downloaded ({error}); connect to the internet, or give the "
             "file itself as weights, or use a bundled kit, which needs no download"
-        ) from error
+        ) from None  # the causes take a page, and the sentence names them
     except Exception as error:  # a damaged pickle raises nearly anything
         cached = Path(torch.hub.get_dir()) / "checkpoints" / FILES[config.name]
         if cached.exists():  # its hash was checked as it was downloaded, and not since
