@@ -424,3 +424,16 @@ def test_photos_of_a_computed_classifier_are_predicted_by_that_of_all_others(
     done = process("evaluate", tmp_path / "steps")
     assert done.returncode == 1
     assert "steps held no photos back; give PHOTOS to evaluate" in done.stderr
+
+
+def test_photos_without_labels_are_to_be_predicted(run, photos, kit, tmp_path):
+    run("train", photos, "--kit", kit, "--out", tmp_path / "run")
+    new = tmp_path / "new photos"
+    new.mkdir()
+    shutil.copy(next(photos.rglob("*.png")), new)
+    done = run("evaluate", tmp_path / "run", new)
+    assert done.exit_code == 1
+    assert done.stderr.endswith(
+        "put each class's images into a folder of its name; photos without labels can be "
+        f"predicted: pocketune predict {tmp_path / 'run'} '{new}'\n"
+    )

@@ -68,6 +68,16 @@ class TestNothingToLearnFrom:
         assert "'yaks'" in message
         assert "cats, dogs" in message
 
+    def test_one_of_the_class_folders(self, photos):
+        folder = photos(cats=2, dogs=2)
+        message = refusal(folder / "cats")
+        assert message.endswith(f"look like classes too: did you mean {folder}?")
+        (folder / "dogs").rename(folder / "cats" / "dogs")
+        (folder / "notes").mkdir()
+        (folder / "notes" / "notes.txt").touch()
+        (folder / "cats" / "dogs").rename(folder.parent / "dogs")
+        assert "put each class's images" in refusal(folder / "cats")
+
 
 class TestSkipped:
     def test_not_an_image(self, photos, tree):

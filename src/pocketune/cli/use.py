@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
@@ -239,6 +240,7 @@ def evaluate(
     "pixel_accuracy", "absent" (classes that do not occur, which the means leave out), "classes"
     (class, pixels, iou, accuracy, precision), "confusion" (pixels) and "skipped".
     """
+    from pocketune.data.finding import NoClasses
     from pocketune.device import evaluate as evaluate_photos
     from pocketune.device.use.export import refuse_to_overwrite
 
@@ -253,16 +255,20 @@ def evaluate(
         _check_table(each, options.photos)
     if len({each.resolve() for each in tables}) < len(tables):
         raise PocketuneError("--confusion and --per-class name the same file: choose two")
-    with counting("evaluating") as after_photos:
-        result = evaluate_photos(
-            model.run,
-            options.photos,
-            test=options.test,
-            masks=reading.options,
-            after_photos=after_photos,
-            **asdict(seen),
-            **asdict(memory),
-        )
+    try:
+        with counting("evaluating") as after_photos:
+            result = evaluate_photos(
+                model.run,
+                options.photos,
+                test=options.test,
+                masks=reading.options,
+                after_photos=after_photos,
+                **asdict(seen),
+                **asdict(memory),
+            )
+    except NoClasses as error:
+        words = shlex.join(("pocketune", "predict", str(model.run), str(options.photos)))
+        raise PocketuneError(f"{error}; photos without labels can be predicted: {words}") from error
     if output.json:
         print(json.dumps(result.to_dict()))
     else:

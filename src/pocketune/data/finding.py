@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+class NoClasses(PocketuneError):  # noqa: N818 - the name says what is missing
+    """A folder or archive of files without labels."""
+
+
 class Found(NamedTuple):
     """Labeled files and what is known of their labels.
 
@@ -132,10 +136,13 @@ class _Folder:
             or self._class_folders()
         )
         if found is None:
-            raise PocketuneError(
-                f"{self.where} has no class folders; put each class's images into a folder of its "
-                "name"
-            )
+            remedy = "put each class's images into a folder of its name"
+            if isinstance(self.source, FolderSource) and _is_class(self.source.root, self.names):
+                parent = self.source.root.resolve().parent
+                remedy = (
+                    f"folders beside it look like classes too: did you mean {shown(str(parent))}?"
+                )
+            raise NoClasses(f"{self.where} has no class folders; {remedy}")
         return found
 
     @cached_property
@@ -237,6 +244,16 @@ class _Folder:
             outside=outside,
             empty=tuple(map(printable, self.source.empty_folders())),
         )
+
+
+def _is_class(folder: Path, names: Names) -> bool:
+    """Whether a folder of files has a sibling with files of the same kind."""
+    kinds = {posixpath.splitext(name)[1].lower() for name in names if "/" not in name} - {""}
+    own = folder.resolve()
+    with suppress(OSError):
+        siblings = [each for each in own.parent.iterdir() if each != own and each.is_dir()]
+        return any(file.suffix.lower() in kinds for each in siblings for file in each.iterdir())
+    return False
 
 
 def _of_tables(
