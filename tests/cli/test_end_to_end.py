@@ -59,10 +59,12 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert done.returncode == 0, done.stderr
     assert "built a kit of resnet18: 32 px, batch 4, method blocks" in done.stdout
-    assert done.stderr == (
-        "warning: resnet18 starts from random weights; choose pretrained ones with --weights\n"
-        "try: pocketune predict run PHOTO\n"
+    warning, *stages, after = done.stderr.splitlines()
+    assert warning == (
+        "warning: resnet18 starts from random weights; choose pretrained ones with --weights"
     )
+    assert stages[:2] == ["creating the network", "tracing the training step"]
+    assert after == "try: pocketune predict run PHOTO"
     assert {entry.name for entry in folder.iterdir()} == {"photos", "run"}
     return folder
 
