@@ -5,6 +5,7 @@ import struct
 import tracemalloc
 import zipfile
 import zlib
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -68,10 +69,13 @@ class TestNothingToLearnFrom:
         assert "'yaks'" in message
         assert "cats, dogs" in message
 
-    def test_one_of_the_class_folders(self, photos):
+    def test_one_of_the_class_folders(self, photos, monkeypatch):
         folder = photos(cats=2, dogs=2)
-        message = refusal(folder / "cats")
-        assert message.endswith(f"look like classes too: did you mean {folder}?")
+        monkeypatch.chdir(folder.parent)
+        message = refusal(Path(folder.name) / "cats")
+        assert message.endswith(f"look like classes too: did you mean {folder.name}?")
+        monkeypatch.chdir(folder)
+        assert refusal(Path("cats")).endswith(f"did you mean {folder}?")
         (folder / "dogs").rename(folder / "cats" / "dogs")
         (folder / "notes").mkdir()
         (folder / "notes" / "notes.txt").touch()
