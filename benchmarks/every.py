@@ -51,6 +51,7 @@ RUNS = {
     "mobiletl_step_mobilenet_v2": "bench_mobiletl_step.py",
     "mobiletl_step_mobilenet_v3_small": "bench_mobiletl_step.py",
     "cold_start": "bench_cold_start.py --fresh --seconds 180",
+    "onnx": "bench_onnx.py",
     "onnxsim": "bench_onnxsim.py",
     "photo_budgets": "bench_photo_budgets.py --fresh",
     "photos": "bench_photos.py",
