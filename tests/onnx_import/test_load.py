@@ -248,6 +248,19 @@ def test_what_nothing_reads_need_not_be_supported(tmp_path: Path) -> None:
     assert load_onnx(written(tmp_path / "net.onnx", nodes, HEAD), size=8)
 
 
+def test_what_follows_the_output_is_left_out(tmp_path: Path) -> None:
+    """As in a file whose output was moved to an earlier tensor."""
+    nodes = [
+        *head("x"),
+        node("Gemm", ["y", "more"], ["later"]),
+        node("Softmax", ["later"], ["shares"]),
+    ]
+    constants = HEAD | {"more": np.ones((2, 7), np.float32)}
+    loaded = load_onnx(written(tmp_path / "net.onnx", nodes, constants), size=8).eval()
+    x = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(loaded(x), x.mean((2, 3)) @ torch.ones(3, 2))
+
+
 def test_a_file_with_a_mistaken_module_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

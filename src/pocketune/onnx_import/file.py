@@ -136,8 +136,8 @@ def read_file(path: Path, size: int) -> OnnxFile:
     images = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     images, values, more = _runs(model, inputs[0], images)
     scaled = _scaled(model, inputs[0].name, values, more)
-    nodes = _data_nodes(model, inputs[0].name, path, values)
     output = graph.output[0].name
+    nodes = _needed(_data_nodes(model, inputs[0].name, path, values), output)
     if nodes and nodes[-1].kind in ("Softmax", "LogSoftmax"):  # the loss has its own
         output, nodes = nodes[-1].data[0], nodes[:-1]
     if values[output].dtype != np.float32 or values[output].shape[0] != len(images):
@@ -145,14 +145,13 @@ def read_file(path: Path, size: int) -> OnnxFile:
             f"{path} gives no float32 class scores for each image; export the network without what "
             "follows them, such as an ArgMax"
         )
-    needed = _needed(nodes, output)
     return OnnxFile(
         path=path,
         input=inputs[0].name,
         output=output,
         channels_last=channels_last,
         size=size,
-        nodes=tuple(needed),
+        nodes=tuple(nodes),
         values=values,
         images=images.transpose(0, 3, 1, 2) if channels_last else images,
         scaled=scaled,
