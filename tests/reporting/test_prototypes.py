@@ -47,6 +47,13 @@ def test_a_photo_with_a_wrong_label_strays():
     assert np.flatnonzero(found.doubt > 1).tolist() == [6]
 
 
+def test_a_photo_in_two_class_folders_strays():
+    points = np.array([[0.0, 0], [0.1, 0], [5, 5], [5, 5]], np.float32)
+    found = find_strays(points, np.array([0, 0, 0, 1]))
+    assert found.nearest.tolist() == [0, 0, 1, 1]
+    assert found.doubt[2] == np.inf and found.doubt[3] == 0
+
+
 def test_the_only_photo_of_a_class_and_the_only_class_are_not_judged():
     points = np.array([[0.0], [5.0], [5.1]], np.float32)
     assert find_strays(points, np.array([0, 1, 1])).doubt[0] == 0

@@ -18,7 +18,8 @@ class Strays(NamedTuple):
     Attributes:
         nearest: int64 (N,), the class of the nearest mean.
         doubt: float64 (N,), distance to the photo's own mean relative to that of the nearest other
-            class; above 1 if the other class is nearer, 0 if the photo cannot be judged.
+            class; above 1 if the other class is nearer, infinite if its mean is the photo itself,
+            0 if the photo cannot be judged.
     """
 
     nearest: NDArray[np.int64]
@@ -51,7 +52,7 @@ def find_strays(embeddings: FloatArray, classes: NDArray[np.int64]) -> Strays:
     with np.errstate(divide="ignore", invalid="ignore"):
         mine = distances[rows, classes] * (own / (own - 1))
         doubt = mine / others.min(axis=1, initial=np.inf)
-    doubt[(own < 2) | ~np.isfinite(doubt)] = 0
+    doubt[(own < 2) | np.isnan(doubt)] = 0
     nearest = np.where(doubt > 1, others.argmin(axis=1), classes)
     return Strays(nearest.astype(np.int64), doubt)
 
