@@ -15,6 +15,7 @@ from pocketune.planner.trial import HeadScore, Probe, Trial
 from pocketune.reporting.plan import plan_page
 from pocketune.tasks import Score
 
+from ..tasks.regression import Regression
 from .html import check_alone
 
 NASTY = "<b>kit</b> & 花"
@@ -121,6 +122,15 @@ def test_each_candidate_with_a_score_is_a_bubble(file):
     chart = plan_page(file).sections[0].charts[0]
     assert len(chart.table.rows) == 7
     assert chart.svg.count("budget 96 MB") == 1
+
+
+def test_the_best_of_a_task_of_errors_have_the_smallest(file):
+    """Of many bubbles, only the best have names; here, more memory gives larger scores."""
+    assert "tinytl" in plan_page(file).sections[0].charts[0].svg
+    asked = replace(make_plan().asked, task=Regression.name)
+    make_plan(asked=asked).write(file)
+    chart = plan_page(file).sections[0].charts[0].svg
+    assert "last" in chart and "tinytl" not in chart
 
 
 def test_a_choice_that_was_only_predicted_says_so(file):

@@ -128,6 +128,7 @@ class TestBetter:
         small, large = Score("", 0.1, loss=1.0), Score("", 0.2, loss=1.0)
         assert Classification(("a",)).is_better(large, small)
         assert Regression(("a",)).is_better(small, large)
+        assert Classification(("a",)).larger_is_better and not Regression(("a",)).larger_is_better
 
 
 class TestScore:

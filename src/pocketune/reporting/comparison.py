@@ -72,10 +72,7 @@ def _of(rows: Iterable[Row], photos: str) -> list[Row]:
 
 def _larger_is_better(rows: Iterable[Row]) -> bool:
     record = next((record for row in rows for record in row.records), None)
-    if record is None:
-        return True
-    task = task_named(record.task)(record.classes)
-    return task.is_better(task.score(1, 0), task.score(0, 0))
+    return record is None or task_named(record.task)(record.classes).larger_is_better
 
 
 def _compared(models: Sequence[str], methods: Sequence[str]) -> str:

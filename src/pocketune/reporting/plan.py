@@ -13,6 +13,8 @@ from pocketune.planner.plan import Plan
 from pocketune.reporting.charts.bubbles import Bubble, bubble_chart
 from pocketune.reporting.page import Page, Section, Tile
 from pocketune.reporting.words import duration
+from pocketune.tasks import task_named
+from pocketune.tasks.base import numbered
 from pocketune.tasks.results import Table
 
 if TYPE_CHECKING:
@@ -104,8 +106,13 @@ def _front(plan: Plan) -> Iterator[Section]:
         bubbles = [_bubble(trial, trial.name == plan.choice) for trial in known]
         score = known[0].score
         assert score is not None
+        asked = plan.asked
         chart = bubble_chart(
-            bubbles, metric=score.name, style=score.style, budget=plan.asked.limits.budget
+            bubbles,
+            metric=score.name,
+            style=score.style,
+            budget=asked.limits.budget,
+            larger_is_better=task_named(asked.task)(numbered(asked.classes)).larger_is_better,
         )
         text = (
             "Candidates with a score: of their longest short run, or else of a classifier on their "

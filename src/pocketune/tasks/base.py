@@ -306,6 +306,11 @@ class Task(ABC):
         """Whether a score is better than another; in a tie, the lower loss is better."""
         return (score.value, -score.loss) > (than.value, -than.loss)
 
+    @property
+    def larger_is_better(self) -> bool:
+        """Whether a larger value of the metric is better."""
+        return self.is_better(self.score(1, 0), self.score(0, 0))
+
     def score(self, value: float, loss: float) -> Score:
         """A score of this task's metric."""
         return Score(self.metric_name, value, loss, self.metric_style)
