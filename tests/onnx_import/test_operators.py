@@ -26,6 +26,8 @@ def ints(*values: int) -> np.ndarray:
 
 
 X = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(4))
+MATRIX = np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32)
+POSITIONS = np.random.default_rng(2).standard_normal((1, 24, 8)).astype(np.float32)
 RESIZED = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
 CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], torch.Tensor]] = {
     "slice": (
@@ -184,18 +186,42 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], torch.Tensor
         {"a": ints(2, 3)},
         X / X.norm(dim=(2, 3), keepdim=True),
     ),
+    "positions of tokens behind a layer": (
+        [
+            node("Reshape", ["x", "t"], ["tokens"]),
+            node("MatMul", ["tokens", "a"], ["m"]),
+            node("Add", ["m", "p"], ["d"]),
+        ],
+        {"t": ints(0, 24, 8), "a": MATRIX, "p": POSITIONS},
+        X.reshape(2, 24, 8) @ torch.tensor(MATRIX) + torch.tensor(POSITIONS),
+    ),
+    "as many tokens as outputs": (
+        [
+            node("Reshape", ["x", "t"], ["tokens"]),
+            node("MatMul", ["tokens", "a"], ["m"]),
+            node("Add", ["m", "p"], ["d"]),
+        ],
+        {"t": ints(0, 24, 8), "a": np.tile(MATRIX, 3), "p": POSITIONS[..., :1]},
+        X.reshape(2, 24, 8) @ torch.tensor(MATRIX).tile(3) + torch.tensor(POSITIONS[..., :1]),
+    ),
+    "a number behind a layer": (
+        [node("MatMul", ["x", "a"], ["m"]), node("Add", ["m", "p"], ["d"])],
+        {"a": MATRIX, "p": np.float32(3)},
+        X @ torch.tensor(MATRIX) + 3,
+    ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_operators(case: str, tmp_path: Path) -> None:
-    nodes, given, maps = CASES[case]
-    constants = {**HEAD, **given}
+    nodes, given, expected = CASES[case]
+    rows = expected.flatten(1)
+    weight = torch.randn(rows.shape[1], 2, generator=torch.Generator().manual_seed(5))
+    nodes = [*nodes, node("Flatten", ["d"], ["flat"]), node("MatMul", ["flat", "w"], ["y"])]
+    constants = {**HEAD, **given, "w": weight.numpy()}
     opset = int(constants.pop("opset", 18))
-    file = written(tmp_path / "net.onnx", [*nodes, *head("d")], constants, opset=opset)
-    loaded = load_onnx(file, size=8).eval()
-    expected = maps.mean((2, 3)) @ torch.ones(3, 2)
-    torch.testing.assert_close(loaded(X), expected, rtol=1e-4, atol=1e-4)
+    loaded = load_onnx(written(tmp_path / "net.onnx", nodes, constants, opset=opset), size=8)
+    torch.testing.assert_close(loaded.eval()(X), rows @ weight, rtol=1e-4, atol=1e-3)
 
 
 CAUSAL = np.tri(8, dtype=bool)

@@ -1,7 +1,6 @@
 """From the structure of a graph to nested modules."""
 
 from collections.abc import Sequence
-from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +32,7 @@ class Builder:
         made: list[nn.Module] = []
         for segment in segments(given, nodes):
             for module in self._modules(segment):
-                self._append(made, module, segment.output)
+                made += self._behind(made[-1] if made else None, module, segment.output)
         return made
 
     def _modules(self, segment: Segment) -> list[nn.Module]:
@@ -58,26 +57,27 @@ class Builder:
         module.bias = None
         return [module, norm]
 
-    def _append(self, made: list[nn.Module], module: nn.Module, output: str) -> None:
-        """Add a module to a row; one that completes the module before it replaces that one.
+    def _behind(self, last: nn.Module | None, module: nn.Module, output: str) -> list[nn.Module]:
+        """The modules that follow the last one; none if that takes the module in.
 
         TensorFlow's converters fold a norm behind a depthwise convolution into a product and a sum.
         """
-        last = made[-1] if made else None
         if not isinstance(module, WithConstant):
-            made.append(module)
-        elif module.function is torch.add and _lacks_bias(last):
-            last.bias = nn.Parameter(module.constant.flatten().expand(last.out_features).clone())
-        elif self._unfold and (conv := _scaled_convolution(last, module)) is not None:
-            each = module.constant.flatten()
-            if module.function is torch.mul:
-                conv.weight.data = conv.weight.data * each[:, None, None, None]
-            elif output in self._pooled:
-                conv.bias = nn.Parameter(each.clone())
-            else:
-                made.append(_norm_of(each.clone()))
-        else:
-            made.append(module)
+            return [module]
+        each = module.constant.flatten()
+        if (layer := _unbiased_linear(last, module)) is not None:
+            layer.bias = nn.Parameter(each.expand(layer.out_features).clone())
+            return []
+        conv = _scaled_convolution(last, module) if self._unfold else None
+        if conv is None:
+            return [module]
+        if module.function is torch.mul:
+            conv.weight.data = conv.weight.data * each[:, None, None, None]
+            return []
+        if output in self._pooled:
+            conv.bias = nn.Parameter(each.clone())
+            return []
+        return [_norm_of(each.clone())]
 
     def _branched(self, segment: Segment) -> nn.Module:
         found = branches(segment)
@@ -121,6 +121,15 @@ def _norm_of(bias: Tensor) -> nn.BatchNorm2d:
     return norm
 
 
+def _unbiased_linear(last: nn.Module | None, module: WithConstant) -> nn.Linear | None:
+    """A linear layer without bias, if the module adds one: a number, or one for each output."""
+    if not isinstance(last, nn.Linear) or len(list(last.parameters())) > 1:
+        return None
+    count = module.constant.numel()
+    fits = count == 1 or count == last.out_features == module.constant.shape[-1]
+    return last if fits and module.function is torch.add else None
+
+
 def _scaled_convolution(last: nn.Module | None, module: WithConstant) -> nn.Conv2d | None:
     """A convolution without bias, if the module has a factor or a term for each of its channels."""
     if not isinstance(last, nn.Conv2d) or last.bias is not None:
@@ -128,10 +137,6 @@ def _scaled_convolution(last: nn.Module | None, module: WithConstant) -> nn.Conv
     shape = (1,) * (4 - module.constant.dim()) + tuple(module.constant.shape)
     fits = shape == (1, last.out_channels, 1, 1)
     return last if fits and module.function in (torch.mul, torch.add) else None
-
-
-def _lacks_bias(module: nn.Module | None) -> TypeGuard[nn.Linear]:
-    return isinstance(module, nn.Linear) and len(list(module.parameters())) == 1
 
 
 def _convolutions(modules: Sequence[nn.Module]) -> int:
