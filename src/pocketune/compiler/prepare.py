@@ -99,10 +99,10 @@ def prepare(
     bits = about(network).frozen_bits if frozen_bits is None else frozen_bits
     check_frozen_bits(bits)
     calibrated = calibrated and bits == 8
+    masks = supply_masks(network, batch, size)
     exact = build_features(network, size) if calibrated and compared else None
     if bits == 8:
         quantize_frozen(network)
-    masks = supply_masks(network, batch, size)
     graphs = build_graphs(network, settings, masks)
     if _freeze_unread_norms(network, graphs):
         graphs = build_graphs(network, settings, masks)

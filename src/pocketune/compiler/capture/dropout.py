@@ -5,7 +5,7 @@ module for it is called DropPath, that of Hugging Face SwinDropPath, BeitDropPat
 torchvision's StochasticDepth.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,10 +17,10 @@ from torch.overrides import TorchFunctionMode
 from pocketune.compiler.capture.operators import PlainOperators
 from pocketune.errors import PocketuneError, first_line
 from pocketune.kit.manifest import MaskSpec
+from pocketune.layers.autograd import is_recorded, register_operator
 from pocketune.networks.copies import copy_shapes
 from pocketune.networks.probe import float_type, probing, set_training
 from pocketune.networks.shapes import RememberedShapes
-from pocketune.torch_private import version
 
 SUPPLIED = "supplied_dropouts"
 """Name of the modules that stand for the calls of `functional.dropout` in a module."""
@@ -28,6 +28,12 @@ SUPPLIED = "supplied_dropouts"
 
 _DROPPING = frozenset({"dropout", "scaled_dot_product_attention"})
 """Functions that may drop something."""
+
+
+@register_operator("supplied_dropout(Tensor x) -> Tensor", torch.empty_like)
+def in_evaluation(x: Tensor) -> Tensor:
+    """A copy: what a dropout does in evaluation, as an operator that shows where it is."""
+    return x.clone()
 
 
 class SuppliedDropout(nn.Module):
@@ -54,7 +60,9 @@ class SuppliedDropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, ...) -> the same shape; in training, the batch is that of the mask."""
-        return x * self.mask if self.training else x
+        if self.training:
+            return x * self.mask
+        return x if is_recorded(x) else in_evaluation(x)
 
     def extra_repr(self) -> str:
         """Keep and shape, for `repr`."""
@@ -75,8 +83,9 @@ class RepeatedDropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """As the module whose turn it is."""
-        if not self.training:
-            return x
+        if not self.training:  # which may call it less often
+            drops = all(isinstance(each, SuppliedDropout) for each in self.calls)
+            return in_evaluation(x) if drops and not is_recorded(x) else x
         dropout = self.calls[self._next]
         self._next = (self._next + 1) % len(self.calls)
         result: Tensor = dropout(x)
@@ -112,7 +121,8 @@ class _Call(NamedTuple):
     Attributes:
         shape: Of its input.
         is_frozen: Whether it belongs to the frozen part: nothing trained is before it, and no
-            trained layer reads what it returns, as a classifier does.
+            trained layer reads what it returns, as a classifier does. Operators without weights
+            may be between the two, but no sum with other maps, as a residual block has it.
     """
 
     shape: tuple[int, ...]
@@ -125,25 +135,27 @@ def _calls(
     """The modules of these that a forward pass in training calls, with each of their calls."""
     if not paths:
         return {}
-    given: list[tuple[str, Tensor]] = []
-    results: list[tuple[int, int]] = []
-    read: set[tuple[int, int]] = set()
-    seen: list[Tensor] = []  # so that no other tensor gets the identity of one
-
-    def state(tensor: Tensor) -> tuple[int, int]:
-        """Which tensor it is, and after how many operators in place, such as `+=`."""
-        seen.append(tensor)
-        return id(tensor), version(tensor)
+    given: list[tuple[str, tuple[int, ...], bool]] = []
+    results: list[Any] = []
+    read: set[Any] = set()
+    frozen: set[Any] = set()
+    mark = torch.zeros((), device="meta", requires_grad=True)
 
     def enter(path: str, module: nn.Module, tensors: list[Tensor]) -> None:
         if path in paths:
-            given.append((path, tensors[0]))
+            given.append((path, tuple(tensors[0].shape), _follows_from_trained(tensors[0])))
         elif any(each.requires_grad for each in module.parameters(recurse=False)):
-            read.update(map(state, tensors))
+            read.update(node for tensor in tensors for node in _operators(tensor, frozen))
 
-    def leave(path: str, _: nn.Module, tensors: list[Tensor]) -> None:
+    def leave(path: str, module: nn.Module, tensors: list[Tensor]) -> None:
         if path in paths:
-            results.append(state(tensors[0]))
+            result = tensors[0]
+            if not result.requires_grad:  # under `no_grad` or behind `detach`
+                with torch.enable_grad():
+                    result += mark
+            results.append(result.grad_fn)
+        elif _is_frozen(module):
+            frozen.update({tensor.grad_fn for tensor in tensors}.difference(results))
 
     copied = copy_shapes(network)
     set_training(copied)
@@ -151,20 +163,57 @@ def _calls(
     with watched, RememberedShapes():
         _run(copied, images)
     calls: dict[str, list[_Call]] = {}
-    for (path, tensor), result in zip(given, results, strict=True):
-        frozen = not tensor.requires_grad and result not in read
-        calls.setdefault(path, []).append(_Call(tuple(tensor.shape), frozen))
+    for (path, shape, trained), result in zip(given, results, strict=True):
+        calls.setdefault(path, []).append(_Call(shape, not trained and result not in read))
     return calls
 
 
+def _is_frozen(module: nn.Module) -> bool:
+    """Whether a module has parameters or buffers of its own, and trains none."""
+    own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+    return bool(own) and not any(each.requires_grad for each in own)
+
+
+def _follows_from_trained(tensor: Tensor) -> bool:
+    """Whether a tensor is computed from a parameter that autograd records."""
+    seen = {tensor.grad_fn}
+    stack = [*seen]
+    while stack:
+        node = stack.pop()
+        if isinstance(getattr(node, "variable", None), nn.Parameter):
+            return True
+        new = {*_sources(node)} - seen
+        seen |= new
+        stack += new
+    return False
+
+
+def _operators(tensor: Tensor, before: Collection[Any]) -> Iterator[Any]:
+    """Nodes of autograd of the last operators that made a tensor, up to one that joins several.
+
+    Those `before` are passed over, and all that is before them.
+    """
+    nodes = [tensor.grad_fn]
+    while len(nodes) == 1 and nodes[0] not in before:
+        yield nodes[0]
+        nodes = _sources(nodes[0])
+
+
+def _sources(node: Any) -> list[Any]:
+    """The nodes that a node of autograd reads from; none of None."""
+    return [] if node is None else [source for source, _ in node.next_functions if source]
+
+
 def _run(network: nn.Module, images: tuple[int, ...]) -> None:
-    """Run a copy of shapes.
+    """Run a copy of shapes; autograd records it all, where it does.
 
     Raises:
         PocketuneError: It does not take such images.
     """
+    kind = float_type(network)
+    leaf = torch.empty(images, device="meta", dtype=kind, requires_grad=True)
     try:
-        network(torch.empty(images, device="meta", dtype=float_type(network)))
+        network(leaf.clone())  # which the network may write into
     except PocketuneError:
         raise
     except Exception as error:  # a forward pass may raise anything
@@ -261,19 +310,22 @@ def _names_dropout(kind: type[nn.Module]) -> bool:
 def _forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """The forward pass of a module with supplied masks."""
     supplied = module.get_submodule(SUPPLIED)
-    with _Dropouts(lambda x, _: supplied(x)), PlainOperators():
+    with _Dropouts(lambda x, _: supplied(x), always=not module.training), PlainOperators():
         return type(module).forward(module, *args, **kwargs)
 
 
 class _Dropouts(TorchFunctionMode):
     """Passes the tensor and the rate of each call of `functional.dropout` that drops something.
 
-    What `instead` returns is the call's result, unless it is None.
+    What `instead` returns is the call's result, unless it is None. With `always`, it gets the calls
+    that drop nothing in evaluation, too.
     """
 
-    def __init__(self, instead: Callable[[Tensor, float], Tensor | None]) -> None:
+    def __init__(
+        self, instead: Callable[[Tensor, float], Tensor | None], *, always: bool = False
+    ) -> None:
         super().__init__()
-        self._instead = instead
+        self._instead, self._always = instead, always
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -282,7 +334,11 @@ class _Dropouts(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.dropout:
             x, rate, drops = _arguments(*args, **kwargs)
-            if drops and rate > 0 and (result := self._instead(x, rate)) is not None:
+            if (
+                (drops or self._always)
+                and rate > 0
+                and (result := self._instead(x, rate)) is not None
+            ):
                 return result
         return func(*args, **kwargs)
 

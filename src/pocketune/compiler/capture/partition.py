@@ -7,12 +7,18 @@ import torch
 from torch import Tensor, fx
 
 import pocketune.layers.survivors  # noqa: F401 - registers its operators
+from pocketune.compiler.capture.dropout import in_evaluation
 from pocketune.compiler.capture.trace import Traced
 
 _SHARE_OF_LARGEST = 0.75
 
-_SELECTING = {torch.ops.aten.topk.default, torch.ops.pocketune.magnitude_threshold.default}
-"""Operators of the first trained layer, which prunes the features that the frozen part gives."""
+_TRAINED: set[object] = {
+    torch.ops.aten.topk.default,
+    torch.ops.pocketune.magnitude_threshold.default,
+    in_evaluation,
+}
+"""Operators of the trained part: its first layer may prune the features that the frozen part gives,
+and a dropout before it drops some of them in training."""
 
 
 def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
@@ -90,7 +96,7 @@ def frozen_nodes(traced: Traced) -> set[fx.Node]:
     constant = {traced.placeholders[name] for name in traced.constants}
     frozen = {images}
     for node in traced.graph.nodes:
-        if node.op in ("placeholder", "output") or node.target in _SELECTING:
+        if node.op in ("placeholder", "output") or node.target in _TRAINED:
             continue
         inputs = set(node.all_input_nodes)
         if inputs <= constant:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, fx
 
+from pocketune.compiler.capture.dropout import in_evaluation
 from pocketune.compiler.passes.program import Program, shape_of
 
 aten = torch.ops.aten
@@ -51,7 +52,13 @@ def _run(node: fx.Node, program: Program) -> Tensor | tuple[Tensor, ...]:
     return result.detach() if isinstance(result, Tensor) else tuple(result)
 
 
-_COPIES = {aten.detach.default, aten.alias.default, aten.clone.default, aten.contiguous.default}
+_COPIES = {
+    aten.detach.default,
+    aten.alias.default,
+    aten.clone.default,
+    aten.contiguous.default,
+    in_evaluation,
+}
 _VIEWS = {
     aten.view.default,
     aten._unsafe_view.default,
