@@ -97,6 +97,16 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], torch.Tensor
         {},
         X.clamp(min=0),
     ),
+    "equal bounds": (
+        [node("Clip", ["x", "a", "a"], ["c"]), node("Add", ["x", "c"], ["d"])],
+        {"a": np.float32(1)},
+        X + 1,
+    ),
+    "lower bound above the upper": (
+        [node("Clip", ["x", "a", "zero"], ["c"]), node("Add", ["x", "c"], ["d"])],
+        {"a": np.float32(1)},
+        X,
+    ),
     "batch behind": (
         [
             node("Transpose", ["x"], ["t"], perm=[1, 0, 2, 3]),

@@ -53,7 +53,7 @@ def _clip(node: Node, file: OnnxFile) -> nn.Module:
     low, high = (_bound(node, name, place, file) for name, place in (("min", 1), ("max", 2)))
     if low is None and high is None:
         return nn.Identity()
-    if low is None or high is None:
+    if low is None or high is None or low >= high:  # the last gives the upper bound everywhere
         return Function("Clip", partial(torch.clamp, min=low, max=high))
     return nn.ReLU6() if (low, high) == (0, 6) else nn.Hardtanh(low, high)
 
