@@ -60,6 +60,104 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], torch.Tensor
         {"a": np.array([1, 1, 2, 2], np.float32)},
         nn.functional.interpolate(X, scale_factor=2),
     ),
+    "upsampling by halves of pixels": (
+        [node("Resize", ["x", "", "a"], ["d"], mode="nearest")],
+        {"a": np.array([1, 1, 2, 2], np.float32)},
+        nn.functional.interpolate(X, scale_factor=2),
+    ),
+    "resize of named axes": (
+        [node("Resize", ["x", "", "a"], ["d"], axes=[3, -2], **RESIZED)],
+        {"a": np.array([1.7, 1.2], np.float32)},
+        nn.functional.interpolate(X, scale_factor=(1.2, 1.7), mode="bilinear"),
+    ),
+    "resize of one axis": (
+        [node("Resize", ["x", "", "a"], ["d"], axes=[3], **RESIZED)],
+        {"a": np.array([1.7], np.float32)},
+        nn.functional.interpolate(X, scale_factor=(1.0, 1.7), mode="bilinear"),
+    ),
+    "resize to the size of named axes": (
+        [node("Resize", ["x", "", "", "a"], ["d"], axes=[3, 2], **RESIZED)],
+        {"a": ints(9, 13)},
+        nn.functional.interpolate(X, size=(13, 9), mode="bilinear"),
+    ),
+    "upsampling of opset 10": (
+        [node("Resize", ["x", "a"], ["d"], mode="nearest")],
+        {"a": np.array([1, 1, 2, 2], np.float32), "opset": 10},
+        nn.functional.interpolate(X, scale_factor=2),
+    ),
+    "upsampling without antialias": (
+        [node("Resize", ["x", "", "a"], ["d"], antialias=1, **RESIZED)],
+        {"a": np.array([1, 1, 2, 2], np.float32)},
+        nn.functional.interpolate(X, scale_factor=2, mode="bilinear"),
+    ),
+    "padding": (
+        [node("Pad", ["x", "a", "b"], ["d"])],
+        {"a": ints(0, 0, 1, 2, 0, 0, -1, 3), "b": np.float32(2)},
+        nn.functional.pad(X, (2, 3, 1, -1), value=2),
+    ),
+    "padding of named axes": (
+        [node("Pad", ["x", "a", "", "b"], ["d"])],
+        {"a": ints(1, 2, 3, 4), "b": ints(3, -2)},
+        nn.functional.pad(X, (1, 3, 2, 4)),
+    ),
+    "padding of one axis": (
+        [node("Pad", ["x", "a", "", "b"], ["d"])],
+        {"a": ints(1, 2), "b": ints(2)},
+        nn.functional.pad(X, (0, 0, 1, 2)),
+    ),
+    "padding of opset 10": (
+        [node("Pad", ["x"], ["d"], pads=[0, 0, 1, 0, 0, 0, 0, 1], value=2.0)],
+        {"opset": 10},
+        nn.functional.pad(X, (0, 1, 1, 0), value=2),
+    ),
+    "bounds of opset 10": (
+        [node("Clip", ["x"], ["d"], min=-0.5, max=0.5)],
+        {"opset": 10},
+        X.clamp(-0.5, 0.5),
+    ),
+    "equal parts": (
+        [
+            node("Split", ["x"], ["p", "q", "r"], axis=-1, num_outputs=3),
+            node("Concat", ["q", "p", "r"], ["d"], axis=3),
+        ],
+        {},
+        torch.cat([X[..., 3:6], X[..., :3], X[..., 6:]], 3),
+    ),
+    "sides of one": (
+        [node("Unsqueeze", ["x", "a"], ["u"]), node("Squeeze", ["u", "a"], ["d"])],
+        {"a": ints(-2)},
+        X,
+    ),
+    "sides of one in opset 12": (
+        [node("Unsqueeze", ["x"], ["u"], axes=[2]), node("Squeeze", ["u"], ["d"], axes=[2])],
+        {"opset": 12},
+        X,
+    ),
+    "reshape of whole numbers": (
+        [node("Reshape", ["x", "a"], ["d"], allowzero=1)],
+        {"a": ints(-1, 3, 4, 16)},
+        X.reshape(2, 3, 4, 16),
+    ),
+    "pool without dilations": (
+        [node("AveragePool", ["x"], ["d"], kernel_shape=[2, 2], dilations=[1, 1])],
+        {"opset": 19},
+        nn.functional.avg_pool2d(X, 2, 1),
+    ),
+    "dropout of inference": (
+        [node("Dropout", ["x", "a", "b"], ["d"])],
+        {"a": np.float32(0.3), "b": np.array(False)},
+        X,
+    ),
+    "mean of opset 17": (
+        [node("ReduceMean", ["x"], ["d"], axes=[2])],
+        {"opset": 17},
+        X.mean(2, keepdim=True),
+    ),
+    "sizes along no axis": (
+        [node("ReduceL1", ["x"], ["l"], noop_with_empty_axes=1), node("Add", ["l", "x"], ["d"])],
+        {},
+        X.abs() + X,
+    ),
     "einsum": (
         [node("Einsum", ["x", "x"], ["d"], equation="nchw,nchv->ncwv")],
         {},
@@ -319,6 +417,11 @@ def test_classes_instead_of_scores_are_refused_with_the_remedy(tmp_path: Path) -
             "ReduceMean .* along the images",
         ),
         (
+            [node("Pad", ["x", "p"], ["q"]), node("Slice", ["q", "a", "b", "c"], ["d"])],
+            {"p": ints(1, *[0] * 7), "a": ints(1), "b": ints(99), "c": ints(0)},
+            "Pad .* along the images",
+        ),
+        (
             [node("Gather", ["x", "a"], ["g"], axis=0), node("Sub", ["x", "g"], ["d"])],
             {"a": ints(0)},
             "Gather .* along the images",
@@ -348,6 +451,54 @@ def test_what_mixes_images_is_refused(
     file = written(tmp_path / "net.onnx", [*nodes, *head("d")], constants, opset=opset)
     with pytest.raises(PocketuneError, match=said):
         load_onnx(file, size=8)
+
+
+RESIZE = "Resize .* has options that"
+
+
+@pytest.mark.parametrize(
+    ("made", "constants", "said"),
+    [
+        (
+            node("Resize", ["x", "", "a"], ["d"], antialias=1, **RESIZED),
+            {"a": np.float32([1, 1, 0.5, 0.5])},
+            RESIZE,
+        ),
+        (
+            node("Resize", ["x", "", "a"], ["d"], mode="nearest"),
+            {"a": np.float32([1, 1, 1.7, 1.7])},
+            RESIZE,
+        ),
+        (
+            node("Resize", ["x", "", "a"], ["d"], mode="cubic", cubic_coeff_a=-0.5),
+            {"a": np.float32([1, 1, 0.5, 0.5])},
+            RESIZE,
+        ),
+        (
+            node("Upsample", ["x", "a"], ["d"], mode="linear"),
+            {"a": np.float32([1, 1, 2, 2]), "opset": 9},
+            "Upsample .* has options that",
+        ),
+        (
+            node("AveragePool", ["x"], ["d"], kernel_shape=[2, 2], dilations=[2, 2]),
+            {"opset": 19},
+            "AveragePool .* has dilations",
+        ),
+        (
+            node("Dropout", ["x", "a", "b"], ["d"]),
+            {"a": np.float32(0.3), "b": np.array(True)},
+            "Dropout .* is one of training",
+        ),
+    ],
+)
+def test_an_option_that_changes_the_result_is_refused_by_name(
+    made: onnx.NodeProto, constants: dict[str, np.ndarray], said: str, tmp_path: Path
+) -> None:
+    constants = {**HEAD, **constants}
+    opset = int(constants.pop("opset", 18))
+    nodes = [made, *head("d")[:-1], node("MatMul", ["flat", "w"], ["y"])]
+    with pytest.raises(PocketuneError, match=said):
+        load_onnx(written(tmp_path / "net.onnx", nodes, constants, opset=opset), size=8)
 
 
 def test_a_transposed_weight_can_be_saved() -> None:

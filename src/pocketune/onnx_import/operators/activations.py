@@ -19,7 +19,6 @@ _PLAIN: dict[str, Callable[[], nn.Module]] = {
     "Mish": nn.Mish,
     "Softplus": nn.Softplus,
     "Softsign": nn.Softsign,
-    "Dropout": nn.Identity,  # exported for inference
     "Identity": nn.Identity,
     "Sqrt": partial(Function, "Sqrt", torch.sqrt),
     "Erf": partial(Function, "Erf", torch.erf),
@@ -36,6 +35,14 @@ _PLAIN: dict[str, Callable[[], nn.Module]] = {
 @makes(*_PLAIN)
 def _plain(node: Node, file: OnnxFile) -> nn.Module:
     return _PLAIN[node.kind]()
+
+
+@makes("Dropout")
+def _dropout(node: Node, file: OnnxFile) -> nn.Module:
+    training = constant(node, 2, file)
+    if training is not None and training.any():
+        raise refusal(node, file, "is one of training; export the network for inference")
+    return nn.Identity()
 
 
 @makes("GlobalAveragePool", "GlobalMaxPool")

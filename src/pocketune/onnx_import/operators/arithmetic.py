@@ -68,7 +68,8 @@ _REDUCTIONS: dict[str, Callable[..., Tensor]] = {
 def _reduce(node: Node, file: OnnxFile) -> nn.Module:
     axes = given(node, "axes", 1, file)
     if not axes and node.attributes.get("noop_with_empty_axes", 0):
-        return nn.Identity()
+        is_norm = node.kind in ("ReduceL1", "ReduceL2")  # of each element
+        return Function(node.kind, torch.abs) if is_norm else nn.Identity()
     if not axes:
         raise refusal(node, file, "reduces over the images of a batch")
     keeps_images(node, file, axes)

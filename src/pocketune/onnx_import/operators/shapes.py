@@ -1,10 +1,11 @@
 """Operators that move elements, and resizing."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from pocketune.onnx_import.file import Node, OnnxFile
@@ -28,14 +29,19 @@ from pocketune.onnx_import.parts import (
 
 @makes("Pad")
 def _pad(node: Node, file: OnnxFile) -> nn.Module:
-    pads = given(node, "pads", 1, file)
+    pads, axes = given(node, "pads", 1, file), given(node, "axes", 3, file)
     value = constant(node, 2, file)
     if pads is None or node.attributes.get("mode", b"constant") != b"constant":
         raise refusal(node, file, "does not pad by a constant")
-    sides = len(pads) // 2
-    pairs = [side for place in range(sides)[::-1] for side in (pads[place], pads[place + sides])]
-    number = 0.0 if value is None or value.size == 0 else float(value.reshape(-1)[0])
-    return Function("Pad", partial(functional.pad, pad=pairs, value=number))
+    rank, half = file.values[node.data[0]].ndim, len(pads) // 2
+    places = [axis % rank for axis in (range(rank) if axes is None else axes)]
+    pairs = dict(zip(places, zip(pads[:half], pads[half:], strict=True), strict=True))
+    keeps_images(node, file, [axis for axis, pair in pairs.items() if any(pair)])
+    sides = [side for axis in range(rank)[::-1] for side in pairs.get(axis, (0, 0))]
+    number = node.attributes.get("value", 0.0)
+    if value is not None and value.size:
+        number = value.reshape(-1)[0]
+    return Function("Pad", partial(functional.pad, pad=sides, value=float(number)))
 
 
 @makes("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand")
@@ -129,7 +135,7 @@ def _resize(node: Node, file: OnnxFile) -> nn.Module:
     corners = node.attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
     size = (int(sides[2]), int(sides[3]))
     if mode == "nearest":
-        return Function("Resize", partial(functional.interpolate, size=size))
+        return _checked(partial(functional.interpolate, size=size), node, file)
     if mode not in ("linear", "cubic"):
         raise refusal(node, file, f"has the mode {mode}")
     if corners not in ("half_pixel", "pytorch_half_pixel", "align_corners"):
@@ -142,13 +148,26 @@ def _resize(node: Node, file: OnnxFile) -> nn.Module:
             target = {"scale_factor": scales}  # of which a pixel's place follows, not of the sizes
     kind = "bilinear" if mode == "linear" else "bicubic"
     resize = partial(functional.interpolate, mode=kind, align_corners=aligned, **target)
-    return Function("Resize", resize)
+    return _checked(resize, node, file)
 
 
 def _scales(node: Node, file: OnnxFile) -> tuple[float, float] | None:
     """How many times a Resize or an Upsample enlarges rows and columns, if it has that."""
     found = constant(node, 2 if node.kind == "Resize" and file.opset > 10 else 1, file)
-    return None if found is None or found.size != 4 else (float(found[2]), float(found[3]))
+    if found is None or not found.size:
+        return None
+    places = [axis % 4 for axis in node.attributes.get("axes", range(4))]
+    scales = dict(zip(places, found.tolist(), strict=True))
+    return scales.get(2, 1.0), scales.get(3, 1.0)
+
+
+def _checked(resize: Callable[[Tensor], Tensor], node: Node, file: OnnxFile) -> Function:
+    """The module of a Resize, many of whose options PyTorch lacks, if it computes the same."""
+    found = resize(torch.tensor(file.values[node.data[0]]))
+    expected = torch.tensor(file.values[node.output])
+    if not torch.allclose(found, expected, atol=1e-4 * float(expected.abs().max())):
+        raise refusal(node, file, "has options that torch.nn.functional.interpolate lacks")
+    return Function("Resize", resize)
 
 
 @makes("DepthToSpace")
