@@ -15,6 +15,9 @@ from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
 
+Dims = Sequence[int] | None
+"""Dimensions that are reduced; all, where there are none."""
+
 
 @lowers(
     aten.view.default,
@@ -161,30 +164,40 @@ def _pad(context: Context, node: fx.Node, x: Value, pad: list[int], value: float
 
 @lowers(aten.mean.dim)
 def _mean(
-    context: Context, node: fx.Node, x: Value, dims: list[int], keepdim: bool = False, **_: Any
+    context: Context,
+    node: fx.Node,
+    x: Value,
+    dims: Dims = None,
+    keepdim: bool = False,
+    **_: Any,
 ) -> Value:
     return _reduce(context, node, "ReduceMean", x, dims, keepdim)
 
 
 @lowers(aten.sum.dim_IntList)
 def _sum(
-    context: Context, node: fx.Node, x: Value, dims: list[int], keepdim: bool = False, **_: Any
+    context: Context,
+    node: fx.Node,
+    x: Value,
+    dims: Dims = None,
+    keepdim: bool = False,
+    **_: Any,
 ) -> Value:
     return _reduce(context, node, "ReduceSum", x, dims, keepdim)
 
 
 @lowers(aten.amax.default)
 def _amax(
-    context: Context, node: fx.Node, x: Value, dims: Sequence[int] = (), keepdim: bool = False
+    context: Context, node: fx.Node, x: Value, dims: Dims = None, keepdim: bool = False
 ) -> Value:
-    return _reduce(context, node, "ReduceMax", x, [*(dims or range(len(x.shape)))], keepdim)
+    return _reduce(context, node, "ReduceMax", x, dims, keepdim)
 
 
 @lowers(aten.amin.default)
 def _amin(
-    context: Context, node: fx.Node, x: Value, dims: Sequence[int] = (), keepdim: bool = False
+    context: Context, node: fx.Node, x: Value, dims: Dims = None, keepdim: bool = False
 ) -> Value:
-    return _reduce(context, node, "ReduceMin", x, [*(dims or range(len(x.shape)))], keepdim)
+    return _reduce(context, node, "ReduceMin", x, dims, keepdim)
 
 
 @lowers(aten.linalg_vector_norm.default)
@@ -193,13 +206,12 @@ def _norm(
     node: fx.Node,
     x: Value,
     order: float = 2,
-    dims: list[int] | None = None,
+    dims: Dims = None,
     keepdim: bool = False,
     **_: Any,
 ) -> Value:
     if order not in (1, 2):
         raise PocketuneError(f"a vector norm of order {order} cannot be compiled; use order 1 or 2")
-    dims = list(range(len(x.shape))) if dims is None else dims
     if order == 1:
         x = elementwise(context, "Abs", [x], x.shape)
     return _reduce(context, node, "ReduceSum" if order == 1 else "ReduceL2", x, dims, keepdim)
@@ -212,11 +224,10 @@ def _running_sum(context: Context, node: fx.Node, x: Value, dim: int, **_: Any) 
     return Value(shape_of(node), plain=name)
 
 
-def _reduce(
-    context: Context, node: fx.Node, op: str, x: Value, dims: list[int], keepdim: bool
-) -> Value:
+def _reduce(context: Context, node: fx.Node, op: str, x: Value, dims: Dims, keepdim: bool) -> Value:
     x = as_number(context, node.args[0], x, node.meta["val"].dtype)
-    dims = sorted(d % len(x.shape) for d in dims)
+    rank = len(x.shape)
+    dims = sorted(d % rank for d in (dims or range(rank)))
     shape = shape_of(node)
     if dims == [2, 3] and context.in_rows(x) and x.pixels > 1:
         stack = context.reshape(context.rows(x), -1, x.pixels, x.shape[1])
@@ -229,7 +240,7 @@ def _reduce(
             count = context.builder.constant(1 / (x.shape[0] * x.pixels))
             total = context.builder.add("Mul", total, count)
         return Value(shape, vector=total) if keepdim else Value(shape, plain=total)
-    axes = context.builder.constant(torch.tensor(dims).numpy())
+    axes = context.builder.constant(np.array(dims, np.int64))
     by_channel = keepdim and dims == [0, 2, 3] and x.is_map
     keepdims = int(keepdim and not by_channel)
     name = context.builder.add(op, context.plain(x), axes, keepdims=keepdims)
