@@ -80,6 +80,19 @@ def test_the_gradient_goes_through_the_scaled_kernel(kernel: int, groups: int) -
     assert not any(name.startswith("mul") for name in targets(program))
 
 
+@pytest.mark.parametrize("outputs", [4, 5])
+def test_the_gradient_of_a_transposed_convolution_keeps_its_scale(outputs: int) -> None:
+    """The first axis of its kernel are inputs."""
+
+    def step(x: Tensor, g: Tensor, w: Tensor, scale: Tensor) -> list[Tensor]:
+        y = F.conv_transpose2d(x, w, stride=2) * scale
+        return list(torch.autograd.grad(y, [x], g))
+
+    constants = [double(4, outputs, 2, 2, seed=1), double(1, outputs, 1, 1, seed=2)]
+    inputs = [double(2, 4, 3, 3, grad=True), double(2, outputs, 6, 6, seed=3)]
+    folded(step, inputs, constants)
+
+
 def test_a_trained_kernel_keeps_the_scale_and_takes_the_shift_as_its_bias() -> None:
     def forward(x: Tensor, w: Tensor, scale: Tensor, shift: Tensor) -> list[Tensor]:
         return [F.conv2d(x, w) * scale, F.conv2d(x, w) + shift]

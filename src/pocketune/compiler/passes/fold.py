@@ -126,7 +126,7 @@ def _gradient(program: Program, node: fx.Node) -> fx.Node | None:
         w, others = x, w
         alone = node.args[6] and others is None
     else:
-        alone = not any(node.args[10][1:])  # type: ignore[index, arg-type]
+        alone = not node.args[7] and not any(node.args[10][1:])  # type: ignore[index, arg-type]
     kernel = program.tensor(w)
     if not alone or kernel is None or not isinstance(g, fx.Node) or g in program.given:
         return None
