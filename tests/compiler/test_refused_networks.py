@@ -86,6 +86,12 @@ def test_images_that_depend_on_one_another_are_refused(
     refuse(Mixing(mix), method, tmp_path, "prediction for an image depends on the other images")
 
 
+def test_a_number_of_images_in_a_constant_is_no_wrong_step(tmp_path: Path) -> None:
+    """The prediction is wrong as well, for the number of images in the trace is another one."""
+    network = Mixing(lambda x: x / x.std())
+    refuse(network, FullFineTune(), tmp_path, "prediction for an image depends on the other images")
+
+
 @pytest.mark.parametrize("method", [LastLayer(), FullFineTune()], ids=str)
 def test_a_loop_over_the_images_is_refused(method: Method, tmp_path: Path) -> None:
     network = Mixing(lambda x: torch.stack([2 * each for each in x]))

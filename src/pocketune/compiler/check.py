@@ -146,8 +146,8 @@ def check_engine(
         images = smooth_images(rng, PREDICTED, settings.size)
         tried.append(_predictions(engine, exact, rounding, images))
     predicted = min(tried, key=_share)
-    _require(predicted, f"after step {steps}")
     _require_independence(engine, exact, images)
+    _require(predicted, f"after step {steps}")
     return max(worst, predicted, key=_share)
 
 
@@ -158,20 +158,18 @@ def _require_independence(engine: Engine, exact: Reference, images: Images) -> N
     shows that a network does something else with one image.
     """
     state = {**exact.buffers(), **engine.state()}
-    among, *alone = (
-        np.asarray(predictions)[-1]
-        for predictions in (
-            engine.predict(images),
-            engine.predict(images[-1:]),
-            exact.predict(state, images[-1:])["predictions"],
-        )
-    )
-    if any(_largest(among - other) > _MIXED * _largest(among) for other in alone):
-        raise CompileError(
-            "the prediction for an image depends on the other images of its batch or on their "
-            "number, as behind a softmax or mean over the first dimension, or a squeeze() of all "
-            "dimensions; let the network compute each image by itself"
-        )
+
+    def exactly(images: Images) -> NDArray[np.float64]:
+        return exact.predict(state, images)["predictions"]
+
+    for predict in (engine.predict, exactly):
+        among, alone = (np.asarray(predict(each))[-1] for each in (images, images[-1:]))
+        if _largest(among - alone) > _MIXED * _largest(among):
+            raise CompileError(
+                "the prediction for an image depends on the other images of its batch or on their "
+                "number, as behind a softmax or mean over the first dimension, or a squeeze() of "
+                "all dimensions; let the network compute each image by itself"
+            )
 
 
 def _settled(engine: Engine, network: nn.Module, images: Images, labels: Labels) -> State:
