@@ -1,11 +1,13 @@
-"""Activations are traced as arithmetic, apart from those of our own networks."""
+"""Activations are traced as arithmetic, apart from those of our own networks; stand-ins."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pocketune.compiler.capture.operators import decompositions
+from pocketune.compiler.capture.operators import PlainOperators, decompositions
 from pocketune.compiler.capture.tracer import trace
 from pocketune.compiler.lower.context import RULES
 
@@ -50,3 +52,26 @@ def test_only_nearest_resizing_has_both_a_decomposition_and_a_rule() -> None:
         aten._upsample_nearest_exact2d_backward.default,
     }
     assert decompositions().keys() & RULES.keys() == both
+
+
+MAPS, ROW = torch.arange(32.0).view(1, 2, 4, 4), torch.arange(8.0).view(1, 2, 4)
+WEIGHT, INDEX = torch.arange(12.0).view(3, 2, 2), torch.tensor([1, 0])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: F.adaptive_avg_pool1d(input=ROW, output_size=1),
+        lambda: F.adaptive_avg_pool2d(input=MAPS, output_size=1),
+        lambda: F.adaptive_max_pool2d(input=MAPS, output_size=2),
+        lambda: F.conv1d(input=ROW, weight=WEIGHT),
+        lambda: F.embedding(input=INDEX, weight=ROW[0]),
+        lambda: F.instance_norm(input=MAPS),
+        lambda: F.pad(input=ROW, pad=(1, 1), mode="circular"),
+        lambda: ROW.unfold(dimension=2, size=2, step=1),
+    ],
+)
+def test_stand_ins_take_the_names_of_the_arguments(call: Callable[[], Tensor]) -> None:
+    with PlainOperators():
+        found = call()
+    torch.testing.assert_close(found, call())

@@ -55,6 +55,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 functional = nn.functional
 
+# A stand-in has the argument names of the function that it replaces, which may be given by name.
+
 
 class PlainOperators(TorchFunctionMode):
     """Traces some functions as arithmetic that PyTorch traces as copies, views and strides."""
@@ -67,31 +69,34 @@ class PlainOperators(TorchFunctionMode):
         return func(*args, **(kwargs or {})) if result is NotImplemented else result
 
 
-def _global_average(x: Tensor, output_size: Any) -> Any:
+def _global_average(input: Tensor, output_size: Any) -> Any:
     """A mean; PyTorch's own pooling ends in `as_strided`."""
-    return x.mean((2, 3), keepdim=True) if output_size in (1, (1, 1), [1, 1]) else NotImplemented
+    return (
+        input.mean((2, 3), keepdim=True) if output_size in (1, (1, 1), [1, 1]) else NotImplemented
+    )
 
 
-def _average_of_row(x: Tensor, output_size: Any) -> Tensor:
+def _average_of_row(input: Tensor, output_size: Any) -> Tensor:
     """Means of tokens (N, C, T), as of maps of one row; PyTorch's own end in `as_strided`."""
     size = output_size if isinstance(output_size, int) else output_size[0]
     if size == 1:
-        return x.mean(-1, keepdim=True)
-    return functional.adaptive_avg_pool2d(x.unsqueeze(-2), (1, size)).squeeze(-2)
+        return input.mean(-1, keepdim=True)
+    return functional.adaptive_avg_pool2d(input.unsqueeze(-2), (1, size)).squeeze(-2)
 
 
-def _adaptive_maximum(x: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+def _adaptive_maximum(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """A maximum of all, or of windows of one size, without the places where they are."""
     height, width = (output_size,) * 2 if isinstance(output_size, int) else output_size
-    if return_indices or None in (height, width) or x.shape[2] % height or x.shape[3] % width:
+    rows, columns = input.shape[2:]
+    if return_indices or None in (height, width) or rows % height or columns % width:
         return NotImplemented
     if height == width == 1:
-        return x.amax((2, 3), keepdim=True)
-    return functional.max_pool2d(x, (x.shape[2] // height, x.shape[3] // width))
+        return input.amax((2, 3), keepdim=True)
+    return functional.max_pool2d(input, (rows // height, columns // width))
 
 
 def _conv1d(
-    x: Tensor,
+    input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     stride: Any = 1,
@@ -101,7 +106,7 @@ def _conv1d(
 ) -> Tensor:
     """A convolution of maps of one row."""
     stride, padding, dilation = map(_in_row, (stride, padding, dilation), (1, 0, 1))
-    x, weight = x.unsqueeze(-2), weight.unsqueeze(-2)
+    x, weight = input.unsqueeze(-2), weight.unsqueeze(-2)
     return functional.conv2d(x, weight, bias, stride, padding, dilation, groups).squeeze(-2)
 
 
@@ -113,7 +118,7 @@ def _in_row(given: Any, along: int) -> Any:
 
 
 def _embedding(
-    index: Tensor,
+    input: Tensor,
     weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
@@ -123,11 +128,11 @@ def _embedding(
 ) -> Any:
     """Rows of a table, as positions have them; PyTorch's own has a gradient of its own."""
     usual = padding_idx is None and max_norm is None and not (scale_grad_by_freq or sparse)
-    return weight[index] if usual else NotImplemented
+    return weight[input] if usual else NotImplemented
 
 
 def _instance_norm(
-    x: Tensor,
+    input: Tensor,
     running_mean: Tensor | None = None,
     running_var: Tensor | None = None,
     weight: Tensor | None = None,
@@ -139,13 +144,14 @@ def _instance_norm(
     """A group norm with one channel a group; PyTorch's own turns images into channels."""
     if running_mean is not None or running_var is not None or not use_input_stats:
         return NotImplemented
-    return functional.group_norm(x, x.shape[1], weight, bias, eps)
+    return functional.group_norm(input, input.shape[1], weight, bias, eps)
 
 
-def _pad(x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Any:  # noqa: ARG001
+def _pad(input: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Any:  # noqa: ARG001
     """Circular padding as a concatenation; PyTorch's own writes into an empty tensor."""
     if mode != "circular" or min(pad) < 0:
         return NotImplemented
+    x = input
     for i in range(len(pad) // 2):
         before, after, size = pad[2 * i], pad[2 * i + 1], x.shape[-1 - i]
         pieces = [x.narrow(-1 - i, size - before, before), x, x.narrow(-1 - i, 0, after)]
@@ -153,9 +159,9 @@ def _pad(x: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     return x
 
 
-def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+def _unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Windows along a dimension, one after the other; PyTorch's own are a view that overlaps."""
-    dim %= x.dim()
+    dim = dimension % x.dim()
     starts = range(0, x.shape[dim] - size + 1, step)
     return torch.stack([x.narrow(dim, i, size).movedim(dim, -1) for i in starts], dim)
 
