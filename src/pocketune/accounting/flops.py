@@ -216,6 +216,7 @@ def _nll_loss(args: tuple[Any, ...], result: Any) -> OperatorFlops:
 @register_flops(
     "aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.max", "aten.min", "aten.norm",
     "aten.linalg_vector_norm", "aten.prod", "aten.logsumexp", "aten.cumsum",
+    "aten.topk", "aten.sort",
 )  # fmt: skip
 def _reduction(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     return OperatorFlops(args[0].numel(), 0)
@@ -249,7 +250,10 @@ def _pool_backward(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     return _elementwise(result)
 
 
-@register_flops("aten.upsample_bilinear2d", "aten.upsample_bilinear2d_backward")
+@register_flops(
+    "aten.upsample_bilinear2d", "aten.upsample_bilinear2d_backward",
+    "aten._upsample_bilinear2d_aa", "aten._upsample_bilinear2d_aa_backward",
+)  # fmt: skip
 def _bilinear(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     return OperatorFlops(7 * max(args[0].numel(), result.numel()), 0)
 
