@@ -110,6 +110,12 @@ class OwnStatistics(nn.Module):
         return nn.functional.batch_norm(x, self.mean, self.variance, training=self.training)
 
 
+def test_a_type_that_an_operator_does_not_take_is_named(tmp_path: Path) -> None:
+    network = Mixing(lambda x: x * torch.logical_or(x > 0, x.topk(4, 1)[1]))
+    said = r"Mixing computes with a type .* float\(\) first \(Type 'tensor\(int64\)' .*\)$"
+    refuse(network, FullFineTune(), tmp_path, said)
+
+
 def test_what_becomes_no_kit_is_said_of_the_network(tmp_path: Path) -> None:
     network = tiny()
     network.pool = nn.Sequential(OwnStatistics(), network.pool)

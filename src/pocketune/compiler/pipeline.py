@@ -119,10 +119,7 @@ def compile(
             engine = OnnxEngine(kit, kit.state())
             check_engine(engine, network, prepared.settings, prepared.masks, progress=step)
         except KitError as error:
-            raise CompileError(
-                f"what {type(network).__name__} computes became a graph that does not run, as if "
-                f"its forward method wrote into its buffers or counted its images: {error}"
-            ) from error
+            raise _does_not_run(network, error) from error
         check_other_classes(kit, network, prepared.settings, prepared.masks)
         if prepared.calibrated and graphs.features is not None and calibration is not None:
             progress("measuring the frozen part in 8 bits", _CHECKED)
@@ -130,6 +127,20 @@ def compile(
             onnx.save(features, files[FEATURES])
             return write_kit(out, with_quantized_features(manifest, features, cost), files)
         return write_kit(out, manifest, files, verify=False)
+
+
+def _does_not_run(network: nn.Module, error: KitError) -> CompileError:
+    name = type(network).__name__
+    _, mixed, operator = str(error).partition("Type Error: ")
+    if mixed:
+        return CompileError(
+            f"{name} computes with a type that an operator of a kit does not take; convert it with "
+            f"float() first ({operator.removesuffix(')')})"
+        )
+    return CompileError(
+        f"what {name} computes became a graph that does not run, as if its forward method wrote "
+        f"into its buffers or counted its images: {error}"
+    )
 
 
 _TRACED, _CHECKED = 0.2, 0.85

@@ -1,5 +1,7 @@
 """Arithmetic on maps in rows, with operands of every rank."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -47,3 +49,48 @@ def test_integers_beside_a_map(rows_max_pixels: int) -> None:
 
     inputs = [leaf(2, 3, 4, 3), leaf(3, 3, 1, 1, seed=1)]
     check_function(step, inputs, [places], rows_max_pixels)
+
+
+@LAYOUTS
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda i: i + 1,
+        lambda i: torch.add(i, i, alpha=2),
+        lambda i: i * 2,
+        lambda i: 9 - i,
+        lambda i: torch.rsub(i, i, alpha=3),
+        lambda i: i.clamp(max=1),
+        lambda i: i.clamp(min=1),
+        lambda i: i.clamp(1, 2),
+        lambda i: i * (i > 1),
+        lambda i: i / 2,
+        lambda i: i + 0.5,
+        lambda i: (i > 1).sum(1) + 1,
+        lambda i: (i > 1).sum((0, 2, 3)) + 1,
+        lambda i: (i > 1).cumsum(1) + 1,
+        lambda i: i.sqrt(),
+        lambda i: torch.cat([i, i > 1, i + 0.5], 1),
+        lambda i: i > 1.5,
+        lambda i: i == 2,
+        lambda i: i != 2,
+        lambda i: i != i.flip(1),
+        lambda i: (i > 1) == 1,
+        lambda i: (i > 1) != (i > 2),
+    ],
+)
+def test_integers_beside_numbers(number: Callable[[Tensor], Tensor], rows_max_pixels: int) -> None:
+    def step(x: Tensor, a: Tensor) -> list[Tensor]:
+        y = F.conv2d(x, a)
+        return [number(y.topk(3, 1)[1]) + 0.0 * y[:, :1].sum()]
+
+    check_function(step, [leaf(2, 3, 4, 3), leaf(4, 3, 1, 1, seed=1)], (), rows_max_pixels)
+
+
+@LAYOUTS
+def test_a_map_beside_its_mask(rows_max_pixels: int) -> None:
+    def step(x: Tensor, a: Tensor) -> list[Tensor]:
+        y = F.conv2d(x, a)
+        return [torch.cat([y, y > 0], 1), (y > 0).sum((0, 2, 3)) * 1.0]
+
+    check_function(step, [leaf(2, 3, 4, 3), leaf(4, 3, 1, 1, seed=1)], (), rows_max_pixels)

@@ -122,6 +122,7 @@ BINARY = (
     aten.gt.Tensor,
     aten.le.Tensor,
     aten.lt.Tensor,
+    aten.ne.Tensor,
 )
 WITH_A_NUMBER = (
     aten.add.Scalar,
@@ -134,6 +135,7 @@ WITH_A_NUMBER = (
     aten.gt.Scalar,
     aten.le.Scalar,
     aten.lt.Scalar,
+    aten.ne.Scalar,
 )
 LOGIC = (
     aten.bitwise_and.Tensor,

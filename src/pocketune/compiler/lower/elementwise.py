@@ -118,17 +118,20 @@ def _binary(
 ) -> Value:
     a, b = _numbers(context, node, (a, b), node.meta["val"].dtype)
     if alpha != 1:
-        b = elementwise(context, "Mul", [b, alpha], b.shape if isinstance(b, Value) else ())
+        times = _constant(alpha, node.meta["val"].dtype)
+        b = elementwise(context, "Mul", [b, times], b.shape if isinstance(b, Value) else ())
     return elementwise(context, _BINARY[node.target], [a, b], shape_of(node))
 
 
 @lowers(aten.rsub.Scalar, aten.rsub.Tensor)
 def _reversed(
-    context: Context, node: fx.Node, a: Value, b: Value | float, alpha: float = 1
+    context: Context, node: fx.Node, a: Value | float, b: Value | float, alpha: float = 1
 ) -> Value:
     """`b - alpha * a`."""
+    a, b = _numbers(context, node, (a, b), node.meta["val"].dtype)
     if alpha != 1:
-        a = elementwise(context, "Mul", [a, alpha], a.shape)
+        assert isinstance(a, Value)
+        a = elementwise(context, "Mul", [a, _constant(alpha, node.meta["val"].dtype)], a.shape)
     return elementwise(context, "Sub", [b, a], shape_of(node))
 
 
@@ -146,22 +149,43 @@ def _addcmul(
 def _numbers(
     context: Context, node: fx.Node, operands: Sequence[Value | float], result: torch.dtype
 ) -> list[Value | float]:
-    """The first arguments of a node as `as_number` gives them."""
+    """The first arguments of a node as `as_number` and `_constant` give them."""
     return [
-        as_number(context, argument, value, result) if isinstance(value, Value) else value
+        as_number(context, argument, value, result)
+        if isinstance(value, Value)
+        else _constant(value, result)
         for argument, value in zip(node.args, operands, strict=False)
     ]
 
 
+def _constant(number: float, result: torch.dtype) -> Value | float:
+    """A number as an integer, if the result is one."""
+    if result not in _INTEGERS:
+        return number
+    return Value((), constant=torch.tensor(number, dtype=result))
+
+
+_INTEGERS = {
+    torch.int64: TensorProto.INT64,
+    torch.int32: TensorProto.INT32,
+    torch.uint8: TensorProto.UINT8,
+    torch.int8: TensorProto.INT8,
+}
+
+
 def as_number(context: Context, argument: Any, value: Value, result: torch.dtype) -> Value:
-    """An operand as a float, if the result is one or the operand is a mask.
+    """An operand as an integer, if the result is one; as a float, if that is one or a mask.
 
     PyTorch computes with masks and integers beside floats, ONNX does not.
     """
     dtype = argument.meta["val"].dtype
-    if dtype == torch.bool or (result.is_floating_point and not dtype.is_floating_point):
-        return elementwise(context, "Cast", [value], value.shape, to=TensorProto.FLOAT)
-    return value
+    if dtype.is_floating_point or dtype == result:
+        return value if dtype != torch.bool else _cast_to(context, value, TensorProto.FLOAT)
+    return _cast_to(context, value, _INTEGERS.get(result, TensorProto.FLOAT))
+
+
+def _cast_to(context: Context, value: Value, kind: int) -> Value:
+    return elementwise(context, "Cast", [value], value.shape, to=kind)
 
 
 _UNARY: dict[Any, str] = {
@@ -186,6 +210,7 @@ _UNARY: dict[Any, str] = {
 
 @lowers(*_UNARY)
 def _unary(context: Context, node: fx.Node, x: Value) -> Value:
+    x = as_number(context, node.args[0], x, node.meta["val"].dtype)
     return elementwise(context, _UNARY[node.target], [x], shape_of(node))
 
 
@@ -203,11 +228,11 @@ def _log1p(context: Context, node: fx.Node, x: Value) -> Value:
 def _clamp(
     context: Context, node: fx.Node, x: Value, low: float | None = None, high: float | None = None
 ) -> Value:
-    if low is not None and high is not None:
-        return elementwise(context, "Clip", [x, low, high], x.shape)
-    op, bound = ("Min", high) if low is None else ("Max", low)
-    assert bound is not None
-    return elementwise(context, op, [x, bound], x.shape)
+    result = node.meta["val"].dtype
+    x = as_number(context, node.args[0], x, result)
+    bounds = [_constant(bound, result) for bound in (low, high) if bound is not None]
+    op = "Min" if low is None else "Max" if high is None else "Clip"
+    return elementwise(context, op, [x, *bounds], x.shape)
 
 
 @lowers(aten.rsqrt.default)
@@ -237,7 +262,7 @@ def _cast(
 ) -> Value:
     if dtype not in _CASTS:
         raise PocketuneError(f"a conversion to {dtype} cannot be compiled; compute in float32")
-    return elementwise(context, "Cast", [x], x.shape, to=_CASTS[dtype])
+    return _cast_to(context, x, _CASTS[dtype])
 
 
 @lowers(aten.copy.default)
@@ -259,6 +284,8 @@ _COMPARISONS: dict[Any, str] = {
     aten.le.Tensor: "LessOrEqual",
     aten.eq.Scalar: "Equal",
     aten.eq.Tensor: "Equal",
+    aten.ne.Scalar: "Equal",
+    aten.ne.Tensor: "Equal",
     aten.logical_and.default: "And",
     aten.bitwise_and.Tensor: "And",
     aten.logical_or.default: "Or",
@@ -270,10 +297,16 @@ _COMPARISONS: dict[Any, str] = {
 
 @lowers(*_COMPARISONS)
 def _compare(context: Context, node: fx.Node, *operands: Value | float) -> Value:
-    kinds = [a.meta["val"].dtype if isinstance(a, fx.Node) else type(a) for a in node.args]
-    if any(kind in (float, torch.float32) for kind in kinds):
+    given: Any = [a.meta["val"] if isinstance(a, fx.Node) else a for a in node.args]
+    kind = torch.result_type(*given) if len(given) == 2 else torch.bool
+    if kind != torch.bool:
+        operands = tuple(_numbers(context, node, operands, kind))
+    elif any(not isinstance(each, Value) for each in operands):
         operands = tuple(_numbers(context, node, operands, torch.float32))
-    return elementwise(context, _COMPARISONS[node.target], operands, shape_of(node))
+    compared = elementwise(context, _COMPARISONS[node.target], operands, shape_of(node))
+    if node.target in (aten.ne.Scalar, aten.ne.Tensor):
+        return elementwise(context, "Not", [compared], compared.shape)
+    return compared
 
 
 @lowers(aten.where.self)

@@ -90,7 +90,12 @@ def _expand(context: Context, node: fx.Node, x: Value, size: Sequence[int], **_:
 
 @lowers(aten.cat.default)
 def _cat(context: Context, node: fx.Node, values: list[Value], dim: int = 0) -> Value:
-    names = [context.plain(v) for v in values]
+    arguments: Any = node.args[0]
+    result = node.meta["val"].dtype
+    names = [
+        context.plain(v if a.meta["val"].dtype == result else as_number(context, a, v, result))
+        for a, v in zip(arguments, values, strict=True)
+    ]
     return Value(shape_of(node), plain=context.builder.add("Concat", *names, axis=dim))
 
 
@@ -219,6 +224,7 @@ def _norm(
 
 @lowers(aten.cumsum.default)
 def _running_sum(context: Context, node: fx.Node, x: Value, dim: int, **_: Any) -> Value:
+    x = as_number(context, node.args[0], x, node.meta["val"].dtype)
     axis = context.builder.constant(torch.tensor(dim % len(x.shape)).numpy())
     name = context.builder.add("CumSum", context.plain(x), axis)
     return Value(shape_of(node), plain=name)
@@ -234,7 +240,8 @@ def _reduce(context: Context, node: fx.Node, op: str, x: Value, dims: Dims, keep
         axis = context.builder.constant(torch.tensor([1]).numpy())
         rows = context.builder.add(op, stack, axis, keepdims=0)
         return Value(shape, rows=rows) if keepdim else Value(shape, plain=rows)
-    if dims == [0, 2, 3] and op in ("ReduceSum", "ReduceMean") and context.in_rows(x):
+    sums = op in ("ReduceSum", "ReduceMean") and node.meta["val"].is_floating_point()
+    if dims == [0, 2, 3] and sums and context.in_rows(x):
         total = context.plain(channel_sum(context, x))
         if op == "ReduceMean":
             count = context.builder.constant(1 / (x.shape[0] * x.pixels))
