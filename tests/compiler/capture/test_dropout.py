@@ -374,3 +374,23 @@ def test_a_dropout_before_a_frozen_layer_drops_nothing() -> None:
     net = BeforeClassifier(lambda net, x: net.layer(net.drop(x).flatten(1)).relu())
     net.layer = nn.Linear(4, 4)
     assert supply_masks(adapt(net, LastLayer()), batch=2, size=16) == ()
+
+
+def test_a_dropout_that_drops_everything_is_refused() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Dropout(1.0))
+    with pytest.raises(PocketuneError, match=r"dropout 1 drops everything \(p=1\); give it a rate"):
+        supply_masks(net, batch=2, size=8)
+    assert supply_masks(net.requires_grad_(False), batch=2, size=8) == ()
+
+
+def test_a_dropout_at_two_paths_has_a_mask_at_each() -> None:
+    drop = nn.Dropout(0.5)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, 2), drop, nn.Flatten(), nn.Linear(36, 2), drop)
+    specs = supply_masks(net, batch=2, size=8)
+    assert specs == (MaskSpec("1.mask", (2, 4, 3, 3), 0.5), MaskSpec("4.mask", (2, 2), 0.5))
+
+
+def test_a_dropout_in_a_block_at_two_paths_has_a_mask_for_each_call() -> None:
+    block = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Dropout(0.5))
+    specs = supply_masks(nn.Sequential(block, block), batch=2, size=8)
+    assert [spec.name for spec in specs] == ["0.1.calls.0.mask", "0.1.calls.1.mask"]

@@ -5,6 +5,7 @@ module for it is called DropPath, that of Hugging Face SwinDropPath, BeitDropPat
 torchvision's StochasticDepth.
 """
 
+import copy
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -107,12 +108,26 @@ def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[MaskSpec, .
 
     Returns:
         The masks, by the names of their buffers, in the order of `network.named_modules()`.
+
+    Raises:
+        PocketuneError: A dropout of the trained part drops everything, or the network does not
+            take such images.
     """
+    _separate(network)
     images = batch, 3, size, size
     specs = _supply_modules(network, images)
     if _supply_functions(network, images):
         specs = _supply_modules(network, images)
     return specs
+
+
+def _separate(network: nn.Module) -> None:
+    """Give each path its own dropout, in place: one that is at several would be replaced at one."""
+    seen: set[nn.Module] = set()
+    for path, module in list(network.named_modules(remove_duplicate=False)):
+        if module in seen and _keep(module) < 1:
+            network.set_submodule(path, copy.deepcopy(module), strict=True)
+        seen.add(module)
 
 
 class _Call(NamedTuple):
@@ -231,6 +246,10 @@ def _supply_modules(network: nn.Module, images: tuple[int, ...]) -> tuple[MaskSp
     calls = _calls(network, keep, images)
     specs = []
     for name in (each for each in keep if each in calls):
+        if keep[name] <= 0 and not all(call.is_frozen for call in calls[name]):
+            raise PocketuneError(
+                f"dropout {name} drops everything (p=1); give it a rate below 1, or remove it"
+            )
         dropout = network.get_submodule(name)
         together = _together(dropout)
         made = [_supplied(keep[name], call, together) for call in calls[name]]
