@@ -129,6 +129,12 @@ def _path(given: StrPath | None) -> Path | None:
 
 
 def _asked(photos: Path, splits: Splits, settings: TrainSettings, limits: Limits) -> Asked:
+    task = splits.train.labeled
+    if not task.larger_is_better:
+        raise PocketuneError(
+            "a plan compares scores of which larger ones are better, and smaller ones are of the "
+            f"{task.metric_name} of the task {task.name}: name a kit"
+        )
     if not len(splits.val):
         raise PocketuneError(
             "a plan compares candidates on validation photos, and there are none: "
@@ -143,7 +149,7 @@ def _asked(photos: Path, splits: Splits, settings: TrainSettings, limits: Limits
         training=len(splits.train),
         validation=len(splits.val),
         classes=len(splits.classes),
-        task=splits.train.labeled.name,
+        task=task.name,
         limits=limits,
         settings=asdict(settings),
     )
