@@ -12,11 +12,11 @@ in the transfer.
 
 Both are transferred to 12 kinds of flowers, in PyTorch with Adam and a cosine to zero, from a
 classifier that is computed from the photos. Each row has its own rate, the best of a few on a fifth
-of the training photos after as many epochs, or after half an epoch of single images. Random modules
-are drawn anew in the pretrained network. Scores are those of the last step, on the test photos,
-beside that of the computed classifier before the first one. Finished parts are kept in `--runs`,
-so that a stopped script goes on; `--fresh` discards them. The script is skipped if the data are
-missing.
+of the training photos after as many epochs, or after half an epoch of single images. For the row
+of random modules, those of the pretrained network are reset. The table has the accuracy on the test
+photos after the last step, and that of the computed classifier before the first one. Finished parts
+are kept in `--runs`, so that a stopped script goes on; `--fresh` discards them. The script is
+skipped if the data are missing.
 """
 
 from __future__ import annotations

@@ -43,9 +43,9 @@ _EARLY = {"patience": " (stopped early: no better epoch)", "time": " (no more in
 """What is said of a run that ended before its last step, by the reason."""
 _UNTRAINED = {
     "kept": "the result is the kit or run as it was",
-    "random": "the classifier is drawn at random and of no use; give more time",
+    "random": "the classifier is random, so the result is of no use",
 }
-"""What a run is that made no steps, by where its classifier comes from."""
+"""What the result of a run without a better step is, by where its classifier comes from."""
 _COMPUTED = "the result is the classifier computed from the photos, on the network as it was"
 _PLANNED = {"budget", "time", "kits", "weights_dir"}
 """Options with which a plan is made, unless a kit or a network is given."""
