@@ -85,7 +85,7 @@ describe.skipIf(missing)("photos with attributes", () => {
     await page.getByText(`${COUNT} photos with 3 attributes.`).waitFor();
     for (const name of NAMES) await column(name).getByText("20 photos").waitFor();
     await column("No attribute").getByText("5 photos").waitFor();
-    expect(await page.getByLabel("A photo has").inputValue()).toBe("attributes");
+    await expect.poll(() => page.getByLabel("A photo has").inputValue()).toBe("attributes");
   });
 
   it("are given attributes and lose them by the keyboard", async () => {
@@ -98,7 +98,7 @@ describe.skipIf(missing)("photos with attributes", () => {
     await column("No attribute").getByText("4 photos").waitFor();
     await column("green").getByRole("listbox").press("Home");
     await column("green").getByRole("listbox").press("Space");
-    expect(await violations(page)).toEqual([]);
+    await expect.poll(() => violations(page)).toEqual([]);
     await column("green").getByRole("button", { name: "Take off" }).press("Enter");
     await column("No attribute").getByText("5 photos").waitFor();
     await page.reload();
@@ -107,7 +107,7 @@ describe.skipIf(missing)("photos with attributes", () => {
 
   it("are trained with the kit for them", async () => {
     await goTo(page, "Train");
-    expect(await page.getByRole("radio").count()).toBe(1);
+    await expect.poll(() => page.getByRole("radio").count()).toBe(1);
     await given.train(page, "attributes", 5);
     await trained(page);
     await page
@@ -122,12 +122,12 @@ describe.skipIf(missing)("photos with attributes", () => {
   it("are told one by one", async () => {
     await goTo(page, "Use");
     const rows = page.getByRole("region", { name: "Held-out photos by attribute" });
-    expect(await rows.getByRole("rowheader").allInnerTexts()).toEqual(NAMES);
+    await expect.poll(() => rows.getByRole("rowheader").allInnerTexts()).toEqual(NAMES);
     await page.locator("section:visible input[type=file]").setInputFiles(some[3]!);
     const list = page.getByRole("list", { name: "Predictions" });
     await list.getByText("3.png").waitFor();
     await list.getByText(/%$/).nth(2).waitFor();
-    expect(await violations(page)).toEqual([]);
+    await expect.poll(() => violations(page)).toEqual([]);
   });
 
   it("give files with which the command line predicts the same", async () => {
@@ -162,7 +162,7 @@ describe.skipIf(missing)("photos with attributes", () => {
     await given.addTo(other, 2, some.slice(0, 1)); // those without an attribute
     await other.getByLabel("A photo has").selectOption("classification");
     await other.getByText("1 photo has several attributes or none").waitFor();
-    expect(await other.getByLabel("A photo has").inputValue()).toBe("attributes");
+    await expect.poll(() => other.getByLabel("A photo has").inputValue()).toBe("attributes");
     await other.context().close();
   });
 });

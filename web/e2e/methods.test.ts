@@ -52,7 +52,7 @@ describe.skipIf(!hasTorch)("a kit of", () => {
     await given.train(page, method, 1);
     await given.trained(page);
     const loss = page.getByRole("img", { name: /^Loss of each step: [3-9] points/ });
-    expect(await loss.count()).toBe(1);
+    await expect.poll(() => loss.count()).toBe(1);
     await given.goTo(page, "Take along");
     await given.save(page, folder, "run.zip");
     await given.save(page, folder, "photos.zip");

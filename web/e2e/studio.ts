@@ -199,6 +199,9 @@ export async function goTo(page: Page, part: "Collect" | "Train" | "Use" | "Take
   await page.locator("section:visible h2").first().waitFor();
 }
 
+/** Epochs of a run that is still going on when it is stopped, on any machine. */
+export const ENDLESS = 50_000;
+
 /** Choose a kit and a number of epochs, and press Train. */
 export async function train(page: Page, kit: string, epochs: number): Promise<void> {
   await goTo(page, "Train");
