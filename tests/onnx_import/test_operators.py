@@ -90,6 +90,11 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], torch.Tensor
         {"a": np.array([1, 1, 2, 2], np.float32)},
         nn.functional.interpolate(X, scale_factor=2, mode="bilinear"),
     ),
+    "response norm": (
+        [node("LRN", ["x"], ["d"], size=3, alpha=0.5, beta=0.6, bias=1.5)],
+        {},
+        nn.functional.local_response_norm(X, 3, alpha=0.5, beta=0.6, k=1.5),
+    ),
     "padding": (
         [node("Pad", ["x", "a", "b"], ["d"])],
         {"a": ints(0, 0, 1, 2, 0, 0, -1, 3), "b": np.float32(2)},
@@ -389,6 +394,14 @@ def test_group_norm(tmp_path: Path) -> None:
     torch.testing.assert_close(loaded.eval()(X), expected, rtol=1e-4, atol=1e-4)
     with pytest.raises(PocketuneError, match="GroupNormalization is deprecated"):
         load_onnx(written(tmp_path / "net.onnx", nodes, constants, opset=18), size=8)
+
+
+def test_a_gradient_passes_through_a_response_norm(tmp_path: Path) -> None:
+    nodes = [node("Conv", ["x", "k"], ["c"]), node("LRN", ["c"], ["d"], size=3, alpha=0.5)]
+    constants = {"k": np.random.default_rng(0).standard_normal((3, 3, 1, 1), np.float32)}
+    file = written(tmp_path / "net.onnx", [*nodes, *head("d")], {**HEAD, **constants})
+    adapted = adapt(load_onnx(file, size=8), FullFineTune())
+    compile(adapted, tmp_path / "kit", batch=2, size=8)  # which compares it with the network
 
 
 def test_a_gradient_passes_through_selected_places(tmp_path: Path) -> None:

@@ -99,6 +99,32 @@ class IndexSelect(nn.Module):
         return x[tuple(places)]
 
 
+class LocalResponseNorm(nn.Module):
+    """`LRN` of ONNX: each value over a power of the mean square of its neighboring channels.
+
+    As `torch.nn.LocalResponseNorm`, with the sum of squares as a 1x1 convolution, which compiles.
+
+    Args:
+        channels: C of the maps (N, C, H, W).
+        size: Channels of the window, odd.
+        alpha: Factor of the mean square.
+        beta: The power.
+        bias: Added before the power.
+    """
+
+    def __init__(self, channels: int, size: int, alpha: float, beta: float, bias: float) -> None:
+        super().__init__()
+        self.beta, self.bias = beta, bias
+        places = torch.arange(channels)
+        near = (places - places[:, None]).abs() <= size // 2
+        self.register_buffer("window", alpha / size * near[..., None, None].float())
+        self.window: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps of the same shape."""
+        return x * (self.bias + nn.functional.conv2d(x * x, self.window)).pow(-self.beta)
+
+
 class Reshape(nn.Module):
     """A change of shape in which some sides count the images of a batch.
 

@@ -9,7 +9,7 @@ from torch import nn
 from pocketune.layers import Conv2d
 from pocketune.onnx_import.file import Array, Node, OnnxFile
 from pocketune.onnx_import.operators.registry import constant, makes, refusal, required
-from pocketune.onnx_import.parts import Function, WithConstant, tensor_of
+from pocketune.onnx_import.parts import Function, LocalResponseNorm, WithConstant, tensor_of
 
 
 @makes("Conv")
@@ -111,6 +111,20 @@ def _batch_norm(node: Node, file: OnnxFile) -> nn.Module:
     made.weight.data, made.bias.data = tensor_of(scale), tensor_of(bias)
     made.running_mean, made.running_var = tensor_of(mean), tensor_of(variance)
     return made
+
+
+@makes("LRN")
+def _local_response_norm(node: Node, file: OnnxFile) -> nn.Module:
+    shape = file.shape(node.output)
+    if len(shape) != 3:
+        raise refusal(node, file, "is not two-dimensional")
+    return LocalResponseNorm(
+        shape[0],
+        int(node.attributes["size"]),
+        float(node.attributes.get("alpha", 1e-4)),
+        float(node.attributes.get("beta", 0.75)),
+        float(node.attributes.get("bias", 1.0)),
+    )
 
 
 @makes("LayerNormalization")
