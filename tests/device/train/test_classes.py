@@ -34,6 +34,22 @@ def test_other_classes_get_a_new_classifier(run: Run, tmp_path: Path) -> None:
     assert TrainedNetwork.load(result.run / BEST).state["fc.weight"].shape == (2, 48)
 
 
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_more_classes_than_the_kit_has_in_any_order(epochs: int, run: Run, tmp_path: Path) -> None:
+    """The first photo of a table may be of the last class; that of folders is of the first."""
+    photos, names = tmp_path / "photos", ("e", "d", "c", "b", "a")
+    write_photos(photos, classes=names)
+    paths = [path for name in names for path in sorted((photos / name).iterdir())]
+    rows = [
+        f"{path.rename(photos / f'{number:02}.png').name},{path.parent.name}"
+        for number, path in enumerate(paths)
+    ]
+    (photos / "labels.csv").write_text("\n".join(["file,label", *rows]))
+    result = run(photos=photos / "labels.csv", epochs=epochs, head_start="auto")
+    assert result.classes == ("a", "b", "c", "d", "e")
+    assert result.head not in ("random", "kept")
+
+
 def test_the_kits_classes_keep_their_order_and_classifier(run: Run, tmp_path: Path) -> None:
     kit = write_softmax_kit(tmp_path / "kit", classes=("red", "blue", "green"))
     start: dict[str, FloatArray] = {}

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pocketune.arrays import StrPath
+    from pocketune.data import ImageDataset
     from pocketune.data.masks.numbered import AfterMask
     from pocketune.device.train.settings import TrainSettings
     from pocketune.kit.kit import Kit
     from pocketune.kit.manifest import Manifest
-    from pocketune.tasks import Labels, Task
+    from pocketune.tasks import Task
 
 _NAMED = 6
 """Classes that are named where a run says what it trains on."""
@@ -234,12 +235,20 @@ def makes_no_steps(splits: Splits, settings: TrainSettings) -> bool:
         return False
     photos = len(splits.train) + len(splits.val)
     undivided = photos < TOO_FEW_TO_DIVIDE or not len(splits.val)
-    return undivided and splits.train.labeled.targets(splits.train.labels[:1]) is not None
+    return undivided and _has_targets(splits.train)
 
 
-def has_closed_form(manifest: Manifest, labels: Labels) -> bool:
-    """Whether the classifier of a kit for whole images can be computed from such labels."""
-    return is_linear(manifest) and manifest.task.targets(labels[:1]) is not None
+def has_closed_form(manifest: Manifest, photos: ImageDataset) -> bool:
+    """Whether the classifier of a kit for whole images can be computed from such photos.
+
+    Their classes may be more than those that the kit was made for.
+    """
+    return is_linear(manifest) and _has_targets(photos)
+
+
+def _has_targets(photos: ImageDataset) -> bool:
+    """Whether the labels of photos are targets of a linear regression."""
+    return photos.labeled.targets(photos.labels[:1]) is not None
 
 
 def is_linear(manifest: Manifest) -> bool:

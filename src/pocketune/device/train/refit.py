@@ -41,7 +41,7 @@ def is_refitted(run: Run) -> bool:
         run.settings.head_start != "random"
         and run.photos.validation is not None
         and run.refit_seconds > 0
-        and has_closed_form(manifest, run.photos.splits.train.labels)
+        and has_closed_form(manifest, run.photos.splits.train)
         and any(spec.name not in manifest.task.head for spec in manifest.parameters)
     )
 

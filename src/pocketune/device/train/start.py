@@ -74,16 +74,16 @@ def start_values(
     classes, manifest = run.identity.classes, run.manifest
     kept = classes == Model.of(origin).classes
     start = Start(KEPT if kept else RANDOM)
-    labels = run.photos.splits.train.labels
+    photos = run.photos.splits.train
 
     def show(done: int, seconds_left: float) -> None:
-        progress.photos(PhotosReport(_PURPOSE, done, len(labels), seconds_left))
+        progress.photos(PhotosReport(_PURPOSE, done, len(photos), seconds_left))
 
     if run.settings.head_start == "random":
         return _values(run, origin), start
     if manifest.task.dense:
         return _of_pixels(run, origin, make, start, progress, show)
-    if not has_closed_form(manifest, labels):
+    if not has_closed_form(manifest, photos):
         return _values(run, origin), start
 
     size = manifest.embeddings or 0
