@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -292,27 +293,36 @@ with replacing(Path(sys.argv[1])) as file:
 """
 
 
-def test_what_a_killed_process_leaves_is_taken_by_the_next(tmp_path):
-    path = tmp_path / "file"
-    write(path, "old")
+def test_what_a_killed_process_leaves_is_removed_once_nobody_can_be_writing_it(tmp_path):
+    path, fresh = tmp_path / "file", tmp_path / ".file.0a1b-7.partial"
+    path.write_text("old")
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)
     assert done.returncode == -signal.SIGKILL
     assert path.read_text() == "old"
     (left,) = set(names(tmp_path)) - {"file"}
     assert is_partial(left, "file")
-    of_one_that_runs = tmp_path / f".file.{os.getppid()}-1.partial"
-    of_one_that_runs.touch()
+    assert left.partition("-")[0] != partial(path).name.partition("-")[0]
+    os.utime(tmp_path / left, (0, 0))
+    fresh.touch()  # another machine may be writing it
     write(path, "new")
-    of_one_that_runs.unlink()
     assert path.read_text() == "new"
-    assert names(tmp_path) == ["file"]
+    assert sorted(names(tmp_path)) == [fresh.name, "file"]
+
+
+def test_a_folder_is_listed_once_however_many_files_are_written(tmp_path, monkeypatch):
+    listed, listing = [], Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda path: listed.append(path) or listing(path))
+    for name in ("a", "b", "c"):
+        write(tmp_path / name, "text")
+    assert listed == [tmp_path]
 
 
 def test_the_incomplete_file_is_a_hidden_one_next_to_the_complete_one(tmp_path):
-    name = f".last.safetensors.{os.getpid()}-{threading.get_native_id()}.partial"
-    assert partial(tmp_path / "last.safetensors") == tmp_path / name
-    assert is_partial(name, "last.safetensors")
-    assert not is_partial(name, "best.safetensors")
+    found = partial(tmp_path / "last.safetensors")
+    assert found.parent == tmp_path
+    assert re.fullmatch(r"\.last\.safetensors\.[0-9a-f]{12}-[0-9]+\.partial", found.name)
+    assert is_partial(found.name, "last.safetensors")
+    assert not is_partial(found.name, "best.safetensors")
     assert not is_partial(".last.safetensors..partial", "last.safetensors")
     assert not is_partial(".last.safetensors.1.partial", "last.safetensors")
 

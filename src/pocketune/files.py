@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import os
 import re
@@ -11,6 +12,7 @@ import shutil
 import stat
 import sys
 import threading
+import time
 import zipfile
 import zlib
 from pathlib import Path
@@ -37,6 +39,11 @@ _CHUNK = 1 << 16
 _FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))  # Windows has no quota
 _LONGEST = 200
 """Bytes of a name that are repeated in that of a temporary file; file systems allow 255."""
+_OWNER = os.urandom(6).hex()
+"""Of this process: others may write to the same folder from another machine or container."""
+_PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]+-[0-9]+\.partial", re.DOTALL)
+_ABANDONED = 3600
+"""Seconds without a change after which nobody is writing a temporary file any more."""
 
 
 class Skipped(NamedTuple):
@@ -162,7 +169,7 @@ def replacing(path: Path, *failure: type[Exception]) -> Iterator[Path]:
     if os.path.islink(path):  # what it leads to is replaced  # noqa: PTH114 - never fails
         path = Path(os.path.realpath(path))
     file, is_placed = partial(path), False
-    _remove_abandoned(path)
+    _remove_abandoned(path.parent)
     try:
         yield file
         sync(file)
@@ -227,19 +234,14 @@ def refuse_undecodable(path: Path) -> None:
 
 def partial(path: Path) -> Path:
     """The temporary path of `replacing` in this thread: two may write to the same `path`."""
-    owner = f"{os.getpid()}-{threading.get_native_id()}"
+    owner = f"{_OWNER}-{threading.get_native_id()}"
     return path.with_name(f".{_shortened(path.name)}.{owner}.partial")
 
 
 def is_partial(name: str, of: str) -> bool:
     """Whether `name` is that of a temporary file of the file `of`, of any process."""
-    return _process_of(name, of) is not None
-
-
-def _process_of(name: str, of: str) -> int | None:
-    """The process of a temporary file of the file `of`; None if `name` is not that of one."""
-    found = re.fullmatch(rf"\.{re.escape(_shortened(of))}\.([0-9]+)-[0-9]+\.partial", name)
-    return None if found is None else int(found[1])
+    found = _PARTIAL.fullmatch(name)
+    return found is not None and found[1] == _shortened(of)
 
 
 def _shortened(name: str) -> str:
@@ -251,25 +253,13 @@ def _shortened(name: str) -> str:
     return f"{beginning}-{zlib.crc32(data):08x}"
 
 
-def _remove_abandoned(path: Path) -> None:
-    """Remove the temporary files that killed processes left, where the system can tell."""
-    if os.name == "nt":  # there, asking for a process by a signal ends it
-        return
+@functools.cache  # once is enough, and a folder may get thousands of files
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the temporary files that killed processes left."""
     with contextlib.suppress(OSError):
-        for entry in list(path.parent.iterdir()):
-            process = _process_of(entry.name, path.name)
-            if process is not None and not _is_running(process):
+        for entry in list(folder.iterdir()):
+            if _PARTIAL.fullmatch(entry.name) and time.time() - entry.stat().st_mtime > _ABANDONED:
                 entry.unlink(missing_ok=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        pass  # it belongs to another user
-    return True
 
 
 def sync(path: Path) -> None:
