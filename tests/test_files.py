@@ -327,6 +327,38 @@ def test_the_incomplete_file_is_a_hidden_one_next_to_the_complete_one(tmp_path):
     assert not is_partial(".last.safetensors.1.partial", "last.safetensors")
 
 
+REFUSED = [getattr(errno, name) for name in ("EINVAL", "ENOTSUP", "EBADF")]
+
+
+@pytest.mark.parametrize("number", REFUSED, ids=errno.errorcode.get)
+def test_a_file_system_that_flushes_no_folders_can_be_written_to(number, tmp_path, monkeypatch):
+    flush = os.fsync
+
+    def of_files(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", of_files)
+    write(tmp_path / "file", "text")
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_drive_that_cannot_be_flushed_on_macos_leaves_it_to_the_system(tmp_path, monkeypatch):
+    class Fcntl:
+        F_FULLFSYNC = 51
+
+        def fcntl(self, *_: object) -> None:
+            raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    flushed: list[int] = []
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr("pocketune.files.fcntl", Fcntl(), raising=False)
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    write(tmp_path / "file", "text")
+    assert len(flushed) == 2  # the file and its folder
+
+
 @pytest.mark.parametrize("name", ["x" * 200, "x" * 255, "é" * 127, "\U0001f33b" * 63 + ".zi"])
 def test_a_name_of_any_length_can_be_written(name, tmp_path):
     write(tmp_path / name, "text")

@@ -37,6 +37,9 @@ or of a version that it does not know."""
 
 _CHUNK = 1 << 16
 _FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))  # Windows has no quota
+_NOT_FOR_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
+"""What flushing a folder raises on servers' and virtual machines' shares, which have no such call.
+"""
 _LONGEST = 200
 """Bytes of a name that are repeated in that of a temporary file; file systems allow 255."""
 _OWNER = os.urandom(6).hex()
@@ -268,12 +271,20 @@ def sync(path: Path) -> None:
         return  # Windows has no such call for folders and does not need it
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
-        if sys.platform == "darwin":  # there, fsync leaves data in the memory of the drive
-            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-        else:
-            os.fsync(descriptor)
+        _flush(descriptor)
+    except OSError as error:
+        if not path.is_dir() or error.errno not in _NOT_FOR_FOLDERS:
+            raise
     finally:
         os.close(descriptor)
+
+
+def _flush(descriptor: int) -> None:
+    if sys.platform == "darwin":  # there, fsync leaves data in the memory of the drive
+        with contextlib.suppress(OSError):  # of servers and others that know no such call
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(descriptor)
 
 
 def _why(error: BaseException, remedy: str) -> str:
