@@ -43,6 +43,9 @@ from pocketune.tasks.segmentation import Mask
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_WITH_MASKS = (FOLDERS, VOC_FOLDERS, LABEL_FOLDERS)
+"""Folders of images and of what belongs to them, which are no class folders."""
+
 
 class NoClasses(PocketuneError):  # noqa: N818 - the name says what is missing
     """A folder or archive of files without labels."""
@@ -128,13 +131,7 @@ class _Folder:
             raise PocketuneError(
                 f"{self.where} is empty; put a folder of images for each class there"
             )
-        found = (
-            self._table_of_masks()
-            or self._pairs()
-            or self._outlines()
-            or self._table()
-            or self._class_folders()
-        )
+        found = self._table_of_masks() or self._likely() or self._class_folders()
         if found is None:
             remedy = "put each class's images into a folder of its name"
             if isinstance(self.source, FolderSource) and _is_class(self.source.root, self.names):
@@ -145,6 +142,20 @@ class _Folder:
                 )
             raise NoClasses(f"{self.where} has no class folders; {remedy}")
         return found
+
+    def _likely(self) -> Found | None:
+        """The labeled files by masks, or else by a table or several class folders; None without.
+
+        Files beside other labels may look like masks and be none.
+        """
+        try:
+            found = self._masks()
+        except PocketuneError:
+            with suppress(PocketuneError):
+                if found := self._of_whole_images():
+                    return found
+            raise
+        return found or self._of_whole_images()
 
     @cached_property
     def names(self) -> Names:
@@ -173,10 +184,11 @@ class _Folder:
     def divided(self) -> bool:
         """Whether class folders, not a list of labels beside them, tell the classes."""
         classes = in_use(self.in_classes[0]).labels.distinct()
+        folders = {str(each).casefold() for each in classes}
         return (
             len(classes) > 1
             and not (self.tables and are_of_photos(classes))
-            and {str(each).casefold() for each in classes} != set(LABEL_FOLDERS)
+            and not any(folders >= set(pair) for pair in _WITH_MASKS)
         )
 
     def _table_of_masks(self) -> Found | None:
@@ -204,18 +216,22 @@ class _Folder:
         colored = ColoredSource(self.source, masks, colors)
         return Found(colored, pairs, task, listed=(label_map, titles))
 
+    def _masks(self) -> Found | None:
+        """Images with masks, or with outlines that these are drawn from."""
+        return self._pairs() or self._outlines()
+
+    def _of_whole_images(self) -> Found | None:
+        """Images with labels of their own, in several class folders or else in a table."""
+        if self.divided:
+            return self._class_folders()
+        if not self.tables:
+            return None
+        return _of_tables(self.source, self.tables, self.tasks, self.test, self.names)
+
     def _outlines(self) -> Found | None:
         """Images whose masks are drawn from outlines."""
         if self.divided and not self.dense:
             return None
-        try:
-            return self._drawn()
-        except PocketuneError:  # beside class folders, a file may have the name of annotations
-            if self.divided and len(self.dense) < len(self.tasks):
-                return None
-            raise
-
-    def _drawn(self) -> Found | None:
         files = [name for name in self.names if name.lower().endswith(SUFFIX)]
         if annotations := [name for name in files if is_annotations(name)]:
             found = read_annotations(annotations, self.names, self.source, self.test)
@@ -228,11 +244,6 @@ class _Folder:
             found = read_labelme(files, self.names, self.source, self.test)
             return _of_drawn(found, files[0], self.tasks, self.where)
         return None
-
-    def _table(self) -> Found | None:
-        if not self.tables or self.divided:
-            return None
-        return _of_tables(self.source, self.tables, self.tasks, self.test, self.names)
 
     def _class_folders(self) -> Found | None:
         examples, outside = self.in_classes

@@ -18,7 +18,7 @@ from pocketune.data.labels.layouts import TestUse, in_use
 from pocketune.data.masks.drawn import Drawn, DrawnSource, list_of, part_of, values_of
 from pocketune.data.masks.json_stream import members
 from pocketune.data.masks.outlines import Outlines, corners_of, is_label, is_side
-from pocketune.data.masks.pairs import may_be_images
+from pocketune.data.masks.pairs import may_be_image
 from pocketune.data.masks.shapes import Corners, Shapes
 from pocketune.data.names import Names
 from pocketune.data.sources import Source
@@ -81,7 +81,7 @@ def read_labelme(
                 "keep one of them"
             )
     drawn = LabelmeSource(source, outlines, values)
-    others = set(may_be_images(names)).difference(found.names, files)
+    others = set(filter(may_be_image, names)).difference(found.names, files)
     return Drawn(drawn, in_use(found, test), list_of(values), Names(sorted(others)))
 
 

@@ -8,7 +8,7 @@ the lists `ImageSets/Segmentation/train.txt` and `val.txt`.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pocketune.data.examples import Example, Examples
@@ -51,27 +51,36 @@ def read_pairs(
         PocketuneError: An image has no mask, a mask has no image, or two files stand for one.
     """
     prefix = wrapper(names)
-    images, masks = in_folders(may_be_images(names), prefix, FOLDERS, where)
+    images, masks = in_folders(names, prefix, FOLDERS, where)
     if images and masks:
         masks = _without_tail(masks, images)
         _check_partners(images, masks, where, source)
         return in_use(_divided(images, masks), test)
-    images, masks = in_folders(may_be_images(names), prefix, VOC_FOLDERS, where)
+    images, masks = in_folders(names, prefix, VOC_FOLDERS, where)
     if images and masks:
         return in_use(_voc(names, prefix, images, masks, source), test)
     return None
 
 
-def may_be_images(names: Iterable[str]) -> Iterator[str]:
-    """The files whose suffix is not that of a text about an image."""
-    return (name for name in names if not name.lower().endswith(_TEXTS))
+def may_be_image(name: str) -> bool:
+    """Whether the suffix of a file is not that of a text about an image."""
+    return not name.lower().endswith(_TEXTS)
 
 
 def in_folders(
-    names: Iterable[str], prefix: str, folders: tuple[str, str], where: str
+    names: Iterable[str],
+    prefix: str,
+    folders: tuple[str, str],
+    where: str,
+    is_label: Callable[[str], bool] = may_be_image,
 ) -> tuple[_Keyed, _Keyed]:
-    """The files below a folder of images and below one of masks, by the rest of their path."""
+    """The files below a folder of images and below one of labels, by the rest of their path.
+
+    Raises:
+        PocketuneError: There are both, and two files have the same rest.
+    """
     found: tuple[_Keyed, _Keyed] = {}, {}
+    shared: tuple[str, str] | None = None
     for name in names:
         *path, file = name[len(prefix) :].split("/")
         lower = [part.casefold() for part in path]
@@ -79,13 +88,17 @@ def in_folders(
         if place is None or file.casefold() in NAMES_FILES:
             continue
         kind = folders.index(lower[place])
+        if not (is_label if kind else may_be_image)(name):
+            continue
         key = "/".join([*path[:place], *path[place + 1 :], posixpath.splitext(file)[0]])
-        if other := found[kind].get(key):
-            raise PocketuneError(
-                f"{where} has {shown(other)} and {shown(name)}, which would share a partner; "
-                "rename or remove one"
-            )
-        found[kind][key] = name
+        first = found[kind].setdefault(key, name)
+        if first != name:
+            shared = shared or (first, name)
+    if shared and all(found):  # else none of them has a partner
+        one, other = map(shown, shared)
+        raise PocketuneError(
+            f"{where} has {one} and {other}, which would share a partner; rename or remove one"
+        )
     return found
 
 

@@ -22,7 +22,7 @@ from pocketune.data.labels.layouts import PARTS, TestUse, in_use, wrapper
 from pocketune.data.labels.lists import content, read_list
 from pocketune.data.masks.drawn import Drawn, DrawnSource, list_of, values_of
 from pocketune.data.masks.outlines import corners_of, drawing
-from pocketune.data.masks.pairs import in_folders, may_be_images
+from pocketune.data.masks.pairs import in_folders
 from pocketune.data.masks.polygons import area, fill_polygon
 from pocketune.data.masks.shapes import Corners
 from pocketune.data.masks.values import NAMES_FILES
@@ -60,9 +60,7 @@ def read_yolo(names: Names, source: Source, where: str, test: TestUse = "hold ou
             masks have values for, or two files stand for one image.
     """
     prefix = wrapper(names)
-    texts = (name for name in names if name.lower().endswith(_SUFFIX))
-    images, _ = in_folders(may_be_images(names), prefix, FOLDERS, where)
-    _, labels = in_folders(texts, prefix, FOLDERS, where)
+    images, labels = in_folders(names, prefix, FOLDERS, where, _is_text)
     keys = sorted(images.keys() & labels.keys(), key=labels.__getitem__)
     if not keys:
         return None
@@ -76,6 +74,10 @@ def read_yolo(names: Names, source: Source, where: str, test: TestUse = "hold ou
     drawn = YoloSource(source, Names(labels[key] for key in keys), examples.names, classes)
     unlabeled = Names(images[key] for key in sorted(images.keys() - labels.keys()))
     return Drawn(drawn, in_use(examples, test), list_of(values), unlabeled)
+
+
+def _is_text(name: str) -> bool:
+    return name.lower().endswith(_SUFFIX)
 
 
 class YoloSource(DrawnSource):
@@ -101,7 +103,7 @@ class YoloSource(DrawnSource):
 
     def file_of(self, name: str) -> str | None:
         """See `DrawnSource`."""
-        is_label = name.lower().endswith(_SUFFIX) and self._labels.find(name) is not None
+        is_label = _is_text(name) and self._labels.find(name) is not None
         return name if is_label else None
 
     @contextmanager
