@@ -92,7 +92,7 @@ def reading(
 
 
 def stem_of(photos: StrPath) -> str:
-    """The name of photos: that of their folder, or of their file without its suffix."""
+    """The name of photos or a kit: that of the folder, or of the file without its suffix."""
     with reading(photos):
         path = Path(photos).resolve()  # ".." stands for a folder with a name
         return (path.name if path.is_dir() else path.stem) or "photos"

@@ -74,6 +74,13 @@ def test_names_in_the_tables() -> None:
     assert Network(network="resnet18", name="R").label == "R"
 
 
+def test_folders_keep_their_whole_names_in_the_tables(tmp_path: Path) -> None:
+    for name in ("flowers-1.0", "flowers-1.1"):
+        (tmp_path / name).mkdir()
+        assert PhotoSet(photos=f"{tmp_path / name}/").label == name
+        assert KitChoice(kit=str(tmp_path / name)).label == name
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, regular
+from pocketune.files import reading, regular, stem_of
 from pocketune.kit.naming import full_title, network_title
 from pocketune.schema import Positive, read_object
 
@@ -47,7 +47,7 @@ class PhotoSet:
     @property
     def label(self) -> str:
         """The name in the tables."""
-        return self.name or Path(self.photos).resolve().stem
+        return self.name or stem_of(self.photos)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ class KitChoice:
     @property
     def label(self) -> str:
         """The name in the tables."""
-        return self.name or Path(self.kit).stem
+        return self.name or stem_of(self.kit)
 
 
 @dataclass(frozen=True, kw_only=True)
