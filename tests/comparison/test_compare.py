@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from pocketune.comparison import Comparison, Grid, compare
 from pocketune.comparison.build import build
+from pocketune.comparison.grid import Network
 from pocketune.comparison.names import _check
 from pocketune.comparison.run_series import _SeriesRunner
-from pocketune.comparison.series import all_series
+from pocketune.comparison.series import TUNING_FRACTION, all_series
 from pocketune.comparison.worker import run_cell
 from pocketune.device.train import RunRecord
 from pocketune.errors import PocketuneError
@@ -338,6 +339,17 @@ def test_a_kit_is_of_one_series(photos: Path) -> None:
     ]
     found = all_series(grid(photos, kits=[], networks=[NETWORK], methods=methods))
     assert len({series.identity for series in found}) == 3
+
+
+def test_a_setting_of_none_is_the_default(photos: Path) -> None:
+    values = {"kits": [], "networks": [NETWORK], "methods": ["last"]}
+    usual, same = (
+        all_series(Grid.from_dict({"photos": str(photos), "settings": settings, **values}))[0]
+        for settings in ({}, {"val_fraction": None, "epochs": None})
+    )
+    assert same == usual
+    runner = _SeriesRunner(same, photos, keep_runs=False)
+    assert runner._build_job(Network(**NETWORK)).val_fraction == TUNING_FRACTION
 
 
 def test_a_file_of_class_names_is_known_by_its_content(photos: Path, tmp_path: Path) -> None:

@@ -150,7 +150,8 @@ def _series(
     of_method = method.settings if method else {}
     from pocketune import __version__
 
-    settings = {**grid.settings, **photos.settings, **model.settings, **of_method}
+    given = {**grid.settings, **photos.settings, **model.settings, **of_method}
+    settings = {name: value for name, value in given.items() if value is not None}
     name, made_of = _origin(model, method)
     return Series(
         photos=photos,
