@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,8 +92,9 @@ class KitSource:
 
     def cost(self, candidate: Candidate) -> Cost:
         """The cost from the kit's manifest."""
+        began = time.monotonic()
         manifest = self._opened[candidate.name].manifest
-        return predict_cost(
+        cost = predict_cost(
             manifest,
             self._context.settings,
             process=self._context.process,
@@ -100,6 +102,7 @@ class KitSource:
             accumulate=candidate.accumulate,
             decoding=self._context.decoding(manifest.size),
         )
+        return replace(cost, seconds=time.monotonic() - began)
 
     def head(self, candidate: Candidate, count: int) -> HeadScore:
         """The score of the kit's features, computed in this process.
