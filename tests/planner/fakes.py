@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -157,10 +157,9 @@ def search(
     time: float | None = None,
     images: int = IMAGES,
     decoding: Decoding | None = None,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> Plan:
     """The plan of a source; its folder is that of an earlier one that was stopped, or new."""
     journal = Journal(folder, asked(budget, time), say=lambda _: None)
-    evidence = Evidence(
-        source, source.probe, journal, images, lambda _: decoding, clock=lambda: 0.0
-    )
+    evidence = Evidence(source, source.probe, journal, images, lambda _: decoding, clock)
     return Search(evidence).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,48 @@ def test_a_run_that_takes_too_long_says_nothing_about_a_candidate(tmp_path: Path
         plan = search(tmp_path, source, budget=100, time=600.0)
         assert plan.choice == "small"
         assert len([c for c in source.calls if c.startswith("probe")]) == 1 - number
+
+
+@pytest.mark.parametrize("fast", [0, 1, 2])
+def test_a_plan_with_slow_runs_stays_the_same_however_often_it_is_repeated(
+    tmp_path: Path, fast: int
+) -> None:
+    class Slow(FakeSource):
+        def probe(self, *of: Any) -> Probe:
+            if len(self.lengths) < fast:
+                return super().probe(*of)
+            raise TooSlow("8 steps took longer than 20 s")
+
+    ticks = count(0.0)
+    plans = [
+        search(tmp_path, Slow(THREE), budget=100, time=600.0, clock=lambda: next(ticks))
+        for _ in range(4)
+    ]
+    assert any(trial.late_seconds for trial in plans[0].trials)
+    assert plans[1:] == plans[:1] * 3
+
+
+def test_a_plan_whose_choice_was_slow_always_says_why_a_trial_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(FakeSource):
+        def probe(self, *of: Any) -> Probe:
+            if not self.lengths:
+                return super().probe(*of)
+            raise TooSlow("8 steps took longer than 20 s")
+
+    def write(plan: Plan, path: Path) -> None:
+        assert "" not in {trial.dropped for trial in plan.trials}  # it could not be read again
+        keep(plan, path)
+
+    keep = Plan.write
+    monkeypatch.setattr(Plan, "write", write)
+    ticks = count(0.0)
+    plans = [
+        search(tmp_path, Slow(THREE), time=600.0, clock=lambda: next(ticks)) for _ in range(2)
+    ]
+    assert plans[0].chosen.late_seconds
+    assert plans[0] == plans[1]
 
 
 def test_a_kit_that_cannot_be_built_leaves_the_next(tmp_path: Path) -> None:

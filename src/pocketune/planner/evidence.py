@@ -126,7 +126,8 @@ class Evidence:
             (TooSlow, earlier.late_seconds),
         ):
             if seconds is not None:
-                self.fail(trial, kind(earlier.dropped or ""), seconds)
+                # the choice is dropped no more, though a run of it may have failed
+                self.fail(trial, kind(earlier.dropped or "a run of it failed"), seconds)
                 return True
         return False
 

@@ -91,7 +91,8 @@ class Rounds:
             return recalled
         earlier = self._journal.earlier(trial)
         if earlier is not None and earlier.late_seconds is not None:
-            self._journal.put(replace(trial, late_seconds=earlier.late_seconds))
+            late = replace(self._evidence.current(trial), late_seconds=earlier.late_seconds)
+            self._journal.put(late)
             return None
         if self._evidence.failed_earlier(trial):
             return None
