@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pocketune.errors import PocketuneError
-from pocketune.extractor.record import RECORD, Asked, Journal, Pair, Record
+from pocketune.extractor.record import ADAPTED, RECORD, Asked, Journal, Pair, Record
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.methods import TinyTL, method_to_dict
 
@@ -52,6 +52,16 @@ def test_what_it_was_made_with_is_named(
     Journal(tmp_path, replace(ASKED, **changed)).write()  # type: ignore[arg-type]
     with pytest.raises(PocketuneError, match=f"was made with {said}; name another folder"):
         Journal(tmp_path, ASKED)
+
+
+def test_without_the_record_a_search_starts_over(tmp_path: Path) -> None:
+    Journal(tmp_path, ASKED).write()
+    (tmp_path / ADAPTED).write_bytes(b"state")
+    Journal(tmp_path, ASKED)
+    assert (tmp_path / ADAPTED).exists()
+    (tmp_path / RECORD).unlink()
+    Journal(tmp_path, replace(ASKED, photos="c"))
+    assert not (tmp_path / ADAPTED).exists()
 
 
 def test_limits_are_no_part_of_what_was_measured() -> None:

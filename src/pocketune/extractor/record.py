@@ -206,6 +206,9 @@ class Journal:
                     "or remove that one"
                 )
             self.record = earlier
+        else:  # what is left of another search is not this one's
+            with writing(folder):
+                (folder / ADAPTED).unlink(missing_ok=True)
 
     def write(self, **changes: object) -> None:
         """Change fields of the record and write it."""
