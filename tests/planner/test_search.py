@@ -252,9 +252,7 @@ def test_a_plan_whose_choice_was_slow_always_says_why_a_trial_is_dropped(
     keep = Plan.write
     monkeypatch.setattr(Plan, "write", write)
     ticks = count(0.0)
-    plans = [
-        search(tmp_path, Slow(THREE), time=600.0, clock=lambda: next(ticks)) for _ in range(2)
-    ]
+    plans = [search(tmp_path, Slow(THREE), time=600.0, clock=lambda: next(ticks)) for _ in range(2)]
     assert plans[0].chosen.late_seconds
     assert plans[0] == plans[1]
 
