@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -27,13 +29,15 @@ from pocketune.errors import PocketuneError
 from pocketune.extractor import Record, adapt_extractor, adaptation, adapting, choosing, predictor
 from pocketune.extractor import clock as clock_module
 from pocketune.extractor import search as search_module
-from pocketune.extractor.clock import KIT
+from pocketune.extractor.clock import KIT, Clock
 from pocketune.extractor.costs import Forecaster
 from pocketune.extractor.record import ADAPTED, CHOSEN, FRONT, RECORD, Finalist, Forecast
 from pocketune.extractor.search import FEWEST_PAIRS
+from pocketune.extractor.settings import ExtractorSettings
 from pocketune.extractor.shapes import Tables
 from pocketune.extractor.spaces import genes_of, genome_of
 from pocketune.kit.kit import Kit
+from pocketune.methods import TinyTL
 from pocketune.processes.command import run_command
 from pocketune.supernet import SubnetConfig, Supernet, save_supernet
 from pocketune.weights import load_network
@@ -171,7 +175,7 @@ def search(inputs: Path, tmp_path: Path) -> Iterator[Search]:
 def measured(record: Record) -> dict[str, Any]:
     """The record without times, in an order that does not depend on interruptions."""
     found = asdict(record)
-    del found["seconds"]
+    del found["seconds"], found["before"]
     for name in ("pairs", "forecasts"):
         found[name] = sorted(found[name], key=str)
     return found
@@ -232,6 +236,27 @@ def test_other_limits_use_what_was_measured(
     assert shown.seen == {"forecasting memory", "searching for the best"}
     assert second.pairs == whole.pairs
     assert all(each.forecast.macs <= limit * 1e6 for each in second.finalists)
+
+
+def test_the_seconds_of_a_search_are_those_of_all_its_processes(
+    whole: Record, inputs: Path, tmp_path: Path
+) -> None:
+    copytree(inputs / "whole.search", tmp_path / "work")
+
+    def before(limit: float, **ended: str) -> float:
+        """Seconds before a process that ends, killed or with a kit, after 1000 more."""
+        clock = Clock(math.inf, 1.0, time.monotonic())
+        settings = ExtractorSettings(epochs=1, pairs=20, macs=limit)
+        files = inputs / "photos", settings, inputs / "supernet.safetensors"
+        begun = search_module.Search(*files, TinyTL(), tmp_path / "work", Silent(), clock)
+        begun.journal.write(
+            seconds={"search": sum(begun.journal.record.seconds.values()) + 1000}, **ended
+        )
+        return clock.before
+
+    assert before(0.25) == 0  # that of other limits has built a kit
+    assert 1000 < before(0.25) < 2000 < before(0.25, kit="built")
+    assert before(0.25) == 0
 
 
 def test_a_run_trains_the_kit_within_the_same_limits(

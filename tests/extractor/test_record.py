@@ -71,7 +71,7 @@ def test_limits_are_no_part_of_what_was_measured() -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [("{", "not valid JSON"), ('{"schema": 99}', "another version"), ('{"schema": 1}', "lacks")],
+    [("{", "not valid JSON"), ('{"schema": 99}', "another version"), ('{"schema": 2}', "lacks")],
 )
 def test_a_damaged_record_is_named(content: str, said: str, tmp_path: Path) -> None:
     (tmp_path / RECORD).write_text(content)

@@ -12,7 +12,7 @@ from pocketune.files import reading, replacing, writing
 from pocketune.schema import Positive, parse_object, read_versioned
 from pocketune.supernet import SubnetConfig
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the record's fields; a reader refuses all others."""
 RECORD, ADAPTED, FRONT, CHOSEN = (
     "search.json",
@@ -140,6 +140,7 @@ class Record:
         finalists: The best of the search, measured, the chosen one first.
         kit: Identity of the kit that was built within these limits; None if none was.
         seconds: Seconds that each phase took.
+        before: Seconds of those that were over when the search within these limits began.
         macs: Multiplications of each phase, by the paper's formulas.
         schema: Version of these fields.
     """
@@ -156,6 +157,7 @@ class Record:
     finalists: tuple[Finalist, ...] = ()
     kit: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    before: float = 0.0
     macs: dict[str, float] = field(default_factory=dict)
     schema: Positive = SCHEMA
 

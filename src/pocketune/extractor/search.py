@@ -95,8 +95,11 @@ class Search:
         self.space = self.supernet.space
         self.journal = Journal(folder, self._asked(supernet))
         record = self.journal.record
-        if not record.finalists:  # else this is another search, which uses what was measured
-            clock.before = sum(record.seconds.values())
+        before, spent = record.before, sum(record.seconds.values())
+        is_over = record.kit or (record.finalists and record.limits != settings.limits)
+        if is_over:  # this is another search, which uses what was measured
+            before = spent
+        clock.before = spent - before
         process = record.process or process_bytes(photos, TrainSettings(seed=settings.seed))
         Limits(budget=settings.budget_bytes).check_process(process)
         decodings = {size: load_splits(photos, size=size).decoding for size in self.genome.sizes}
@@ -104,7 +107,7 @@ class Search:
             self.space, method, settings.batch, self.task, process, decodings
         )
         kit = record.kit if record.limits == settings.limits else None
-        self.journal.write(process=process, limits=settings.limits, kit=kit)
+        self.journal.write(process=process, limits=settings.limits, kit=kit, before=before)
         self._kept = {each.config: each for each in record.forecasts}
         # An interrupted search has asked for some of these: this one learns from those that it
         # asks for itself, so that it ends as if there had been no other.
