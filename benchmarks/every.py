@@ -67,6 +67,7 @@ RUNS = {
     "studio": "bench_studio.py",
     "studio-w1": "bench_studio.py --width 1 --sizes 128 224",
     "supernet": "bench_supernet.py",
+    "supernet_cifar": "bench_supernet_cifar.py",
     "tinytl": "bench_tinytl.py",
     "defaults_adam": "bench_defaults.py --optimizer adam",
     "defaults_sgd": "bench_defaults.py --optimizer sgd",
