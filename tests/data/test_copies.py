@@ -14,14 +14,17 @@ def test_none(photos) -> None:
 
 def test_a_copy_of_another_name(tree) -> None:
     splits = load_splits(tree(TWICE), val_fraction=0.0)
-    told = "copies  1 photo is a copy of another, such as cats/2.png of cats/1.png"
+    told = (
+        "1 photo is a copy of another, such as cats/2.png of cats/1.png; cross-validation tests a "
+        "photo by its copies, so that its score is too good"
+    )
     assert describe_copies(splits) == told
 
 
 def test_copies_with_other_labels_and_among_the_validation_photos(tree, pack) -> None:
     folder = tree({"train/a/1.png": 1, "train/b/2.png": 2, "val/a/1.png": 1, "val/a/2.png": 2})
     told = (
-        "copies  2 photos are copies of others, such as val/a/1.png of train/a/1.png; 1 photo with "
+        "2 photos are copies of others, such as val/a/1.png of train/a/1.png; 1 photo with "
         "different labels; 2 validation photos equal to a training photo, so that scores are too "
         "good"
     )

@@ -1,4 +1,4 @@
-"""Photos that occur more than once: an equal file trains and validates, or has two classes."""
+"""Photos that occur more than once: an equal file trains and tests, or has two classes."""
 
 from __future__ import annotations
 
@@ -52,12 +52,14 @@ def describe_copies(splits: Splits) -> str | None:
         return None
     first, second = (shown(photo.name, 40) for photo in example[:2])
     what = "photo is a copy of another" if copies == 1 else "photos are copies of others"
-    told = f"copies  {copies:,} {what}, such as {second} of {first}"
+    told = f"{copies:,} {what}, such as {second} of {first}"
     if contradicting:
         told += f"; {counted(contradicting, 'photo')} with different labels"
     if validated:
         equal = counted(validated, "validation photo")
         told += f"; {equal} equal to a training photo, so that scores are too good"
+    elif not len(splits.val):
+        told += "; cross-validation tests a photo by its copies, so that its score is too good"
     return told
 
 

@@ -110,12 +110,17 @@ def test_a_run_is_evaluated_on_what_it_held_back(run: Path, photos: Path) -> Non
         evaluate(run)
 
 
-def test_a_run_that_does_not_know_its_photos_says_so(
-    run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    notes: list[str] = []
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    told: list[str] = []
     log = logging.getLogger("pocketune.device.use.evaluate")
-    monkeypatch.setattr(log, "info", lambda text, *values: notes.append(text % values))
+    monkeypatch.setattr(log, "info", lambda text, *values: told.append(text % values))
+    return told
+
+
+def test_a_run_that_does_not_know_its_photos_says_so(
+    run: Path, photos: Path, tmp_path: Path, notes: list[str]
+) -> None:
     evaluate(run, photos)
     assert [note.partition(";")[0] for note in notes] == [
         f"{run} does not say which photos it was trained on"
@@ -169,3 +174,13 @@ def test_the_only_photo_of_each_class_cannot_be_evaluated(tmp_path: Path) -> Non
     run = train(kit, photos, tmp_path / "run", progress=Silent()).run
     with pytest.raises(PocketuneError, match="run held no photos back; give photos to evaluate"):
         evaluate(run)
+
+
+def test_copies_that_test_one_another_are_told(tmp_path: Path, notes: list[str]) -> None:
+    kit = TinyKit().write(tmp_path / "kit")
+    photos = write_photos(tmp_path / "photos", CLASSES, each=2)
+    first, copied = photos / CLASSES[0] / "0.png", photos / CLASSES[0] / "copied.png"
+    copied.write_bytes(first.read_bytes())
+    evaluate(train(kit, photos, tmp_path / "run", progress=Silent()).run)
+    assert notes[0].startswith("1 photo is a copy of another")
+    assert notes[0].endswith("its score is too good")

@@ -188,10 +188,11 @@ def train(
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
         run = Run(copy, settings, found, identity, memory, began, began + seconds)
         whole_set = most is None
+        copied = describe_copies(found.splits) if whole_set else None
         notes = (
             found.describe(),
             found.describe_untested() if whole_set else None,
-            describe_copies(found.splits) if whole_set else None,
+            copied and f"copies  {copied}",
             found.describe_seen(trained_names(opened)),
             None if asked.length_is_given or settings.epochs else _NO_STEPS,
             note,

@@ -21,6 +21,7 @@ from pocketune.data import (
     load_splits,
     stratify,
 )
+from pocketune.data.copies import describe_copies
 from pocketune.data.labels.layouts import wrapper
 from pocketune.data.names import name_digests
 from pocketune.device.engine.onnx import OnnxEngine
@@ -300,6 +301,8 @@ def _held_back(model: Model) -> tuple[Splits, bool]:
     them without a step: each photo is to be predicted by the one of all others.
     """
     splits = run_photos(model)
+    if copied := describe_copies(splits):
+        _log.info("%s", copied)
     if len(splits.val):
         _note_choice(model)
         return splits, False
