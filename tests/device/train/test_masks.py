@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from pocketune.data import MaskOptions
 from pocketune.device import Interrupted, evaluate
 from pocketune.device.memory.budget import BudgetExceeded
 from pocketune.device.train import RunRecord, resume, start, train
@@ -97,6 +99,25 @@ def test_a_run_that_is_trained_further_reads_masks_as_before(place, tmp_path):
     assert RunRecord.read(further.run).settings.items() >= told.items()
     other = train(first.run, photos, tmp_path / "other", **options, ignore="255")
     assert other.classes == ("sky", "way", "car")
+
+
+def test_a_run_that_ignores_a_class_by_name_meets_masks_without_it(place, tmp_path):
+    first = run(place, tmp_path / "first", epochs=0, ignore="sky")
+    photos = write_scenes(tmp_path / "photos", 12)
+    for file in (photos / "masks").iterdir():
+        mask = np.asarray(Image.open(file))
+        Image.fromarray(np.where(mask == 0, 255, mask)).save(file)
+    (photos / "classes.txt").write_text("1=road\n2=car")
+    assert evaluate(first.run, photos).images == 12
+    with pytest.raises(PocketuneError, match="ignore='sky' is neither"):
+        evaluate(first.run, photos, masks=MaskOptions(ignore="sky"))
+    options = {"class_weights": "none", "progress": Silent(), "epochs": 2}
+    stop = failing("gradients", 2, interrupt, PixelEngine)
+    with pytest.raises(Interrupted):
+        train(first.run, photos, tmp_path / "further", engine=stop, **options)
+    further = resume(tmp_path / "further", engine=PixelEngine, progress=Silent())
+    assert further.classes == ("road", "car")
+    assert evaluate(further.run).images == 2
 
 
 def test_the_start_is_computed_with_the_weights_of_the_loss(place, tmp_path):

@@ -30,10 +30,13 @@ class MaskOptions:
             does not count either, except with `none`. None is 255.
         class_names: A text file, or names separated by commas; see `value_names`. None is the
             file `classes.txt` or `labels.txt` of the photos, if there is one.
+        inherited: Whether `ignore` is that of an earlier run: there is nothing to ignore for a name
+            that these masks do not have.
     """
 
     ignore: str | None = None
     class_names: str | None = None
+    inherited: bool = False
 
     def with_names(self) -> MaskOptions:
         """The same with the names in place of a file of them, which may move or change.
@@ -58,7 +61,7 @@ class MaskOptions:
         Raises:
             PocketuneError: An option is set.
         """
-        for name, value in vars(self).items():
+        for name, value in (("ignore", self.ignore), ("class_names", self.class_names)):
             if value is not None:
                 raise PocketuneError(
                     f"{name}={value!r} has no effect: it is for masks, and the photos are read for "
@@ -96,7 +99,7 @@ def value_names(
     for mask in masks:
         found.update(dict(mask.pixels))
     names = _named(options, listed)
-    ignored = _ignored(options.ignore, names or {}, where)
+    ignored = _ignored(options, names or {}, where)
     if not found.keys() - ignored:
         raise PocketuneError(
             f"every pixel of the masks of {where} is ignored: they have the values "
@@ -162,8 +165,9 @@ def parse_names(text: bytes, where: str) -> dict[int, str]:
     return names
 
 
-def _ignored(given: str | None, names: dict[int, str], where: str) -> set[int]:
+def _ignored(options: MaskOptions, names: dict[int, str], where: str) -> set[int]:
     """The values that do not count."""
+    given = options.ignore
     if given == "none":
         return set()
     values = {name: value for value, name in names.items()}
@@ -171,6 +175,8 @@ def _ignored(given: str | None, names: dict[int, str], where: str) -> set[int]:
     for token in (str(IGNORED) if given is None else given).split(","):
         each = token.strip()
         value = values.get(each, int(each) if re.fullmatch(r"\d{1,9}", each) else VALUES)
+        if value >= VALUES and options.inherited:
+            continue
         if value >= VALUES:
             known = f"the classes are {shown(', '.join(values), 200)}" if values else "give a value"
             raise PocketuneError(

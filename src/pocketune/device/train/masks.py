@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 def masks_of(kit: Kit, given: MaskOptions) -> MaskOptions:
     """The given options, and for those that are not given the ones of the run that a kit is.
 
+    The other photos may lack a class that the run has ignored.
+
     A checkpoint of another version will do: only these two settings are read.
 
     Raises:
@@ -28,4 +30,5 @@ def masks_of(kit: Kit, given: MaskOptions) -> MaskOptions:
     return MaskOptions(
         ignore=given.ignore or own.get("ignore"),
         class_names=given.class_names or own.get("class_names"),
+        inherited=given.ignore is None,
     )

@@ -67,6 +67,7 @@ class Photos:
         classes: tuple[str, ...] | None = None,
         after_mask: AfterMask = lambda _done, _all: None,
         most: int | None = None,
+        masks: MaskOptions | None = None,
     ) -> Photos:
         """Find and divide photos without decoding them; masks are decoded once.
 
@@ -79,6 +80,7 @@ class Photos:
             after_mask: Called after each mask with the number of masks that were read and of all.
             most: Take at most so many photos for training and for validation, evenly spread; by
                 default all.
+            masks: How masks are read; by default as the settings say.
 
         Raises:
             PocketuneError: The photos cannot be used.
@@ -91,6 +93,7 @@ class Photos:
             task=kit.manifest.task,
             size=kit.manifest.size,
             after_mask=after_mask,
+            masks=masks,
         )
         splits = load(classes=classes)
         known = kit.manifest.classes
@@ -207,6 +210,7 @@ def load_photos(
     classes: tuple[str, ...] | None = None,
     size: int | None = None,
     after_mask: AfterMask = lambda _done, _all: None,
+    masks: MaskOptions | None = None,
 ) -> Splits:
     """The photos as a run with these settings reads and divides them; see `load_splits`."""
     return load_splits(
@@ -215,7 +219,7 @@ def load_photos(
         seed=settings.seed,
         classes=classes,
         task=task,
-        masks=mask_options(settings),
+        masks=masks or mask_options(settings),
         after_mask=after_mask,
         size=size,
         max_pixels=settings.pixels_limit,
@@ -256,6 +260,8 @@ def is_linear(manifest: Manifest) -> bool:
     return manifest.embeddings is not None and len(manifest.task.head) == 2
 
 
-def mask_options(settings: TrainSettings) -> MaskOptions:
-    """How a run with these settings reads masks."""
-    return MaskOptions(ignore=settings.ignore, class_names=settings.class_names)
+def mask_options(settings: TrainSettings, *, inherited: bool = False) -> MaskOptions:
+    """How a run with these settings reads masks; a run that exists may have inherited them."""
+    return MaskOptions(
+        ignore=settings.ignore, class_names=settings.class_names, inherited=inherited
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pocketune.arrays import StrPath
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.folder import complete
-from pocketune.device.train.photos import Photos
+from pocketune.device.train.photos import Photos, mask_options
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError, Remedy, counted
 from pocketune.kit.kit import Kit
@@ -59,7 +59,14 @@ def find_photos(
         PocketuneError: They are missing, cannot be used, or have changed since the run started.
     """
     path = photos_path(checkpoint, moved)
-    photos = Photos.open(path, settings, kit, checkpoint.identity.classes, after_mask)
+    photos = Photos.open(
+        path,
+        settings,
+        kit,
+        checkpoint.identity.classes,
+        after_mask,
+        masks=mask_options(settings, inherited=True),
+    )
     if photos.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(
             f"the photos in {photos.path} have changed since the run in {kit.path} started: "

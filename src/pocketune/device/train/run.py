@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -269,19 +270,24 @@ def _opened(
     Raises:
         PocketuneError: The photos cannot be used, or a setting has no effect on them or the kit.
     """
-    settings = asked
+    settings, masks = asked, mask_options(asked)
     check_accumulation(kit, settings.accumulate)
     check_rates(kit, settings)
     if kit.manifest.task.dense:
-        weights = settings.class_weights or "balanced"
-        masks = masks_of(kit, mask_options(settings)).with_names()
-        settings = replace(settings, class_weights=weights, **asdict(masks))
+        masks = masks_of(kit, masks).with_names()
+        settings = replace(
+            settings,
+            class_weights=settings.class_weights or "balanced",
+            ignore=masks.ignore,
+            class_names=masks.class_names,
+        )
     reclaim()  # what was imported makes room for the list of the photos
+    load = partial(Photos.open, photos, kit=kit, most=most, masks=masks)
     with closed_on_error(shown):
-        found = Photos.open(photos, settings, kit, after_mask=shown.counting("masks"), most=most)
+        found = load(settings=settings, after_mask=shown.counting("masks"))
         if is_linear(kit.manifest) and makes_no_steps(found.splits, settings):
             settings = replace(settings, epochs=0, val_fraction=0.0)
-            found = Photos.open(photos, settings, kit, most=most)
+            found = load(settings=settings)
     check_patience(found, settings)
     check_balance(found, settings, kit)
     settings = _resolved(settings, found, kit)

@@ -30,7 +30,7 @@ from pocketune.device.memory.budget import check_peak, check_prediction, limited
 from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.masks import masks_of
-from pocketune.device.train.photos import load_photos
+from pocketune.device.train.photos import load_photos, mask_options
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.resuming import photos_path
 from pocketune.device.train.settings import TrainSettings
@@ -375,5 +375,11 @@ def _divided_photos(model: Model, place: Path) -> Splits:
 
 
 def _load(place: Path, model: Model, settings: TrainSettings) -> Splits:
-    size = model.manifest.size
-    return load_photos(place, settings, task=model.task, classes=model.classes, size=size)
+    return load_photos(
+        place,
+        settings,
+        task=model.task,
+        classes=model.classes,
+        size=model.manifest.size,
+        masks=mask_options(settings, inherited=True),
+    )
