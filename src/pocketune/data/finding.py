@@ -25,7 +25,7 @@ from pocketune.data.labels.listings import choose_tables, read_tables
 from pocketune.data.labels.lists import content, read_list
 from pocketune.data.labels.rows import is_table
 from pocketune.data.labels.tables import has_titles
-from pocketune.data.masks.coco import SUFFIX, read_annotations
+from pocketune.data.masks.coco import ANNOTATIONS, SUFFIX, annotations_among, read_annotations
 from pocketune.data.masks.colored import LABEL_MAP, ColoredSource, parse_label_map
 from pocketune.data.masks.drawn import Drawn
 from pocketune.data.masks.labelme import is_labelme, read_labelme
@@ -84,8 +84,11 @@ def find(path: Path, tasks: Sequence[type[Task]], test: TestUse) -> Found:
     if path.is_file() and is_table(path.name):
         return _of_tables(beside, [path.name], tasks, test)
     if path.is_file() and path.suffix.lower() == SUFFIX:
-        drawn = read_annotations([path.name], beside.names(), beside, test)
-        return _of_drawn(drawn, path.name, tasks, shown(str(path)))
+        file, folder = path.name, path.absolute().parent
+        if folder.name.casefold() == ANNOTATIONS:  # beside that of the images
+            file, beside = f"{folder.name}/{file}", FolderSource(folder.parent)
+        drawn = read_annotations([file], beside.names(), beside, test)
+        return _of_drawn(drawn, file, tasks, shown(str(path)))
     raise PocketuneError(
         f"{shown(str(path))} is neither a folder nor a .csv, .tsv, .json, .jsonl or .zip file"
     )
@@ -243,6 +246,9 @@ class _Folder:
         if files and is_labelme(files, self.source):
             found = read_labelme(files, self.names, self.source, self.test)
             return _of_drawn(found, files[0], self.tasks, self.where)
+        if files and not self.tables and (known := annotations_among(files, self.source)):
+            found = read_annotations(known, self.names, self.source, self.test)
+            return _of_drawn(found, known[0], self.tasks, self.where)
         return None
 
     def _class_folders(self) -> Found | None:

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pocketune.data import Loader, MaskOptions, has_test, load_splits
+from pocketune.data import Loader, MaskOptions, has_test, load_splits, task_of
 
 from .. import refusals
 from .conftest import HEIGHT, WIDTH, masks_of
@@ -101,9 +101,37 @@ class TestPlaces:
             splits = load_splits(each, val_fraction=0)
             assert [*splits.train.names, *splits.val.names] == [image]
 
-    def test_a_file_of_any_name(self, set_of):
-        path = set_of({"export.json": record(objects=[CAT, DOG])}, "a.png")
-        assert len(load_splits(path / "export.json", val_fraction=0).train) == 1
+    @pytest.mark.parametrize(
+        ("file", "image"),
+        [
+            ("export.json", "a.png"),
+            ("result.json", "images/a.png"),
+            ("annotations/train.json", "images/a.png"),
+            ("annotations/train.json", "train/a.png"),
+        ],
+    )
+    def test_a_file_of_any_name(self, set_of, file, image):
+        path = set_of({file: record(objects=[CAT, DOG])}, image)
+        for each in (path, path / file):
+            splits = load_splits(each, val_fraction=0)
+            assert [each.endswith(image) for each in splits.train.names] == [True]
+            assert splits.train.classes == ("background", "cat", "dog")
+
+    def test_parts_are_named_by_their_files(self, set_of):
+        files = {
+            f"annotations/{part}.json": record(objects=[CAT, DOG]) for part in ("train", "val")
+        }
+        path = set_of({**files, "info.json": {"year": 2026}}, "train/a.png", "val/a.png")
+        splits = load_splits(path)
+        assert (list(splits.train.names), list(splits.val.names)) == (
+            ["train/a.png"],
+            ["val/a.png"],
+        )
+
+    def test_a_table_beside_them_is_preferred(self, set_of):
+        path = set_of({"export.json": record(objects=[CAT, DOG])}, "a.png", "b.png")
+        (path / "labels.csv").write_text("file,label\na.png,cat\nb.png,dog\n")
+        assert task_of(path).name == "classification"
 
     def test_parts_may_number_their_categories_differently(self, set_of):
         other = record(objects=[(10, 7, CAT[2])], categories=((7, "cat"),))

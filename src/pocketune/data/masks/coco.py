@@ -1,29 +1,54 @@
 """Read which images there are from files of annotations in COCO's format, and draw their masks.
 
 Such a file is `annotations.json`, `_annotations.coco.json` or `instances_train2017.json`, or
-any that a user names. It lies beside the images, or in a folder beside theirs.
+has another name and the records of one. It lies beside the images, or in a folder beside theirs.
 """
 
 from __future__ import annotations
 
+import io
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from itertools import islice
 from typing import IO
 
 from pocketune.data.examples import Example, Examples
 from pocketune.data.labels.layouts import PARTS, TestUse, in_use
 from pocketune.data.masks.annotations import Annotations
 from pocketune.data.masks.drawn import Drawn, DrawnSource, list_of, part_of, values_of
+from pocketune.data.masks.json_stream import members
 from pocketune.data.masks.pairs import FOLDERS
 from pocketune.data.names import Names
 from pocketune.data.sources import Source
-from pocketune.files import reading, shown
+from pocketune.files import ARCHIVE_DAMAGE, reading, shown
 from pocketune.tasks.segmentation import Mask
 
 SUFFIX = ".json"
-_PART = re.compile(rf"instances_({'|'.join(PARTS)})\d*", re.IGNORECASE)
+ANNOTATIONS = "annotations"
+"""The folder of files of annotations, beside that of their images."""
+_PART = re.compile(rf"(?:instances_)?({'|'.join(PARTS)})\d*", re.IGNORECASE)
+_TRIED = 8
+"""Files that are read to know whether they are annotations. Files for each photo are more."""
+_RECORDS = 1_000
+"""Records that are read of each, such as the licenses and categories."""
+
+
+def annotations_among(files: Sequence[str], source: Source) -> list[str]:
+    """Those of a few files that are annotations, by their first images or objects."""
+    return [file for file in files if _is_annotations(file, source)] if len(files) <= _TRIED else []
+
+
+def _is_annotations(file: str, source: Source) -> bool:
+    damage = (OSError, ValueError, RecursionError, *ARCHIVE_DAMAGE)
+    with suppress(*damage), source.open(file) as raw:
+        for kind, record in islice(members(io.TextIOWrapper(raw, "utf-8-sig")), _RECORDS):
+            if kind in ("images", "annotations"):
+                return isinstance(record, dict) and not record.keys().isdisjoint(
+                    ("file_name", "image_id")
+                )
+    return False
 
 
 def read_annotations(
@@ -36,7 +61,7 @@ def read_annotations(
 
     Args:
         files: The files. A part, such as `train`, is named by a folder around the file, or by
-            the file: `instances_train2017.json`.
+            the file: `instances_train2017.json` or `train.json`.
         names: All files of the source, sorted.
         source: The files.
         test: What the images of `test` are for.
@@ -92,7 +117,8 @@ def _examples(annotations: Annotations, names: Names) -> Iterator[Example]:
 
 def _folders(folder: str, file: str) -> list[str]:
     """Where the images of a file of annotations may lie."""
-    above, own = posixpath.dirname(folder), file.removesuffix(SUFFIX).partition("_")[2]
+    above, stem = posixpath.dirname(folder), file.removesuffix(SUFFIX)
+    own = stem.partition("_")[2] or stem
     inner = ["", FOLDERS[0], own, posixpath.join(FOLDERS[0], own)]
     return list(
         dict.fromkeys(posixpath.join(each, sub) for each in (folder, above) for sub in inner)
