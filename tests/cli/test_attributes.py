@@ -41,9 +41,11 @@ def test_evaluate(run: Run, place: Path) -> None:
 
 
 def test_a_confusion_matrix_is_for_classes(run: Run, place: Path) -> None:
-    done = run("evaluate", place / "kit", place / "table.csv", "--confusion", "out.csv")
+    tables = ["--per-class", "classes.csv", "--confusion", "out.csv"]
+    done = run("evaluate", place / "kit", place / "table.csv", *tables)
     assert done.exit_code == 1
     assert "has no confusion matrix" in done.stderr
+    assert not done.stdout  # it is told before the photos are evaluated
 
 
 def test_predict(run: Run, place: Path) -> None:

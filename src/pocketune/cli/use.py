@@ -255,6 +255,8 @@ def evaluate(
         _check_table(each, options.photos)
     if len({each.resolve() for each in tables}) < len(tables):
         raise PocketuneError("--confusion and --per-class name the same file: choose two")
+    if tables:
+        _check_figures(model.run, options)
     try:
         with counting("evaluating") as after_photos:
             result = evaluate_photos(
@@ -280,6 +282,17 @@ def evaluate(
         result.write_confusion(options.confusion)
     if options.per_class:
         result.write_per_class(options.per_class)
+
+
+def _check_figures(model: str | Path, options: EvaluateOptions) -> None:
+    """Refuse tables that the model has no figures for, before any photo is evaluated."""
+    from pocketune.kit.kit import Kit
+
+    nothing = Kit.open(model, verify=False).manifest.task.evaluate(())
+    if options.confusion:
+        nothing.require_confusions()
+    if options.per_class:
+        nothing.require_per_class()
 
 
 def _check_table(file: Path, photos: Path | str | None) -> None:

@@ -217,11 +217,8 @@ class Evaluation(Readable, ABC):
         Raises:
             PocketuneError: The task has none, or the file cannot be written.
         """
-        if self.confusions is None:
-            raise PocketuneError(
-                "this model predicts no single class, so it has no confusion matrix"
-            )
-        write_csv(path, ("class", *self.confusions.classes), self.confusions.rows())
+        found = self.require_confusions()
+        write_csv(path, ("class", *found.classes), found.rows())
 
     def write_per_class(self, path: StrPath) -> None:
         """Write a row of results for each class or attribute as CSV.
@@ -229,9 +226,30 @@ class Evaluation(Readable, ABC):
         Raises:
             PocketuneError: The task has none, or the file cannot be written.
         """
+        table = self.require_per_class()
+        write_csv(path, table.titles, table.rows)
+
+    def require_confusions(self) -> Confusions:
+        """The confusions.
+
+        Raises:
+            PocketuneError: The task has none.
+        """
+        if self.confusions is None:
+            raise PocketuneError(
+                "this model predicts no single class, so it has no confusion matrix"
+            )
+        return self.confusions
+
+    def require_per_class(self) -> Table:
+        """The results for each class or attribute.
+
+        Raises:
+            PocketuneError: The task has none.
+        """
         if self.per_class_table is None:
             raise PocketuneError("this model has no figures by class")
-        write_csv(path, self.per_class_table.titles, self.per_class_table.rows)
+        return self.per_class_table
 
 
 class Judge(Protocol):
