@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pocketune.arrays import FloatArray
 from pocketune.errors import PocketuneError, counted
 from pocketune.files import Skipped, shown
-from pocketune.tasks.base import CLASSES, RowReader, Task, as_label, register_task
+from pocketune.tasks.base import CLASSES, RowReader, Task, as_label, no_value, register_task
 from pocketune.tasks.classification import Classification, Guess, check_smoothing
 from pocketune.tasks.results import (
     ClassResult,
@@ -217,12 +217,12 @@ class _AttributeReader:
         """The error about the first value in the row that is not in `CODES`."""
         cells = {t: row[p] if p < len(row) else "" for t, p in self._positions.items()}
         title = next(title for title, value in cells.items() if value not in CODES)
-        place = f"for {shown(title)!r} in line {line}"
         if not cells[title]:
-            return PocketuneError(f"{shown(self._table)} has no value {place}; add it")
+            return no_value(f"value for {shown(title)!r}", self._table, line)
         return PocketuneError(
-            f"{shown(self._table)} has {shown(cells[title])!r} {place}: write 1 for an attribute "
-            "that an image has and 0 or -1 otherwise; for classes, name the columns file and label"
+            f"{shown(self._table)} has {shown(cells[title])!r} for {shown(title)!r} in line "
+            f"{line}: write 1 for an attribute that an image has and 0 or -1 otherwise; for "
+            "classes, name the columns file and label"
         )
 
 

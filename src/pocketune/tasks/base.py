@@ -405,6 +405,17 @@ def numbered(count: int) -> tuple[str, ...]:
     return tuple(map(str, range(count)))
 
 
+def no_value(what: str, table: str, line: int) -> PocketuneError:
+    """The error about a label that a line of a table lacks; a list or an object is none."""
+    if table.lower().endswith(".jsonl"):
+        return PocketuneError(
+            f"{shown(table)} has no text or number as {what} in line {line}; write one, or, where "
+            "an image has a list of labels, a member for each label, 1 for images that have it and "
+            "0 for others"
+        )
+    return PocketuneError(f"{shown(table)} has no {what} in line {line}; add it")
+
+
 def as_label(text: str) -> str:
     """A class name with composed accents, because file systems store accents differently."""
     return unicodedata.normalize("NFC", text)

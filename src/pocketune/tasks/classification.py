@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 from pocketune.arrays import FloatArray
 from pocketune.errors import PocketuneError, counted, printable
 from pocketune.files import Skipped, shown
-from pocketune.tasks.base import CLASSES, TASKS, RowReader, Task, as_label, numbered, register_task
+from pocketune.tasks.base import (
+    CLASSES,
+    TASKS,
+    RowReader,
+    Task,
+    as_label,
+    no_value,
+    numbered,
+    register_task,
+)
 from pocketune.tasks.results import (
     ClassResult,
     Confusions,
@@ -223,7 +232,7 @@ class _ClassReader:
     def __call__(self, row: Sequence[str], line: int) -> str:
         value = row[self._column] if self._column < len(row) else ""
         if not value:
-            raise PocketuneError(f"{shown(self._table)} has no label in line {line}; add it")
+            raise no_value("label", self._table, line)
         return as_label(value)
 
 

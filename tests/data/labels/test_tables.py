@@ -185,8 +185,12 @@ class TestJsonLines:
             ("[1]", r"t\.jsonl does not have a JSON object on each line \(line 1 is not an object"),
             ('{"file_name": "a.png", "label": "x"}\n{', r"Expecting property name"),
             ("[" * 99_999, "does not have a JSON object on each line"),
-            ('{"file_name": "a.png", "label": {"a": 1}}', "has no label in line 1; add it"),
-            ('{"file_name": "a.png", "label": null}', "has no label in line 1; add it"),
+            ('{"file_name": "a.png", "label": {"a": 1}}', "no text or number as label in line 1"),
+            ('{"file_name": "a.png", "label": null}', "no text or number as label in line 1"),
+            (
+                '{"file_name": "a.png", "tags": ["a", "b"]}',
+                "no text or number as value for 'tags' in line 1; .* a member for each label",
+            ),
             ("{}", r"t\.jsonl is empty"),
         ],
     )
