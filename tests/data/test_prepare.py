@@ -157,6 +157,15 @@ def test_a_table_and_the_photos_that_it_names(folder, tmp_path):
     assert splits.train.classes == ("cat", "dog")
 
 
+def test_a_table_of_masks_keeps_the_names_of_their_classes(tmp_path):
+    pairs(tmp_path / "photos", 1)
+    (tmp_path / "photos" / "list.csv").write_text("image,mask\nimages/0.jpg,masks/0.png\n")
+    (tmp_path / "photos" / "classes.txt").write_text("road\nsky\ncar\n")
+    prepare(tmp_path / "photos" / "list.csv", tmp_path / "small", size=32)
+    splits = load_splits(tmp_path / "small" / "list.csv", val_fraction=0.0)
+    assert splits.classes == ("road", "sky", "car")
+
+
 def test_an_archive_and_a_file_that_is_no_photo(folder, tmp_path):
     (folder / "cat" / "notes.doc").write_text("words")
     with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:

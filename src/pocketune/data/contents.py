@@ -37,8 +37,8 @@ def labeled_files(path: str | Path) -> tuple[Source, list[str], dict[str, str]]:
     """The files that labeled photos consist of, and which of them are masks.
 
     Returns:
-        The folder or archive; its files, and of a CSV only those that it names and itself; and the
-        mask of each photo that has one.
+        The folder or archive; its files, and of a CSV only itself, those that it names and that of
+        the names of classes; and the mask of each photo that has one.
 
     Raises:
         PocketuneError: There are no labeled photos, or their labels are positions in the originals.
@@ -57,7 +57,8 @@ def labeled_files(path: str | Path) -> tuple[Source, list[str], dict[str, str]]:
     masks = {each.name: each.label.name for each in examples if isinstance(each.label, Mask)}
     if place.is_dir() or is_archive(place):
         return source, list(source.names()), masks
-    names = sorted({place.name, *masks.values(), *(each.name for each in examples)})
+    listed = [parts[0].listed[0]] if parts[0].listed else []  # the names of the masks' classes
+    names = sorted({place.name, *listed, *masks.values(), *(each.name for each in examples)})
     for name in names:
         if not is_inside(name):
             raise PocketuneError(

@@ -326,7 +326,8 @@ def _of_masks(tasks: Sequence[type[Task]], where: str) -> type[Task]:
 
 def _listed(source: Source, *folders: str) -> tuple[str, bytes] | None:
     """The file of the names of classes in one of these folders, and its bytes; None without."""
-    for folder, name in product(folders, NAMES_FILES):
-        with suppress(OSError), source.open(posixpath.join(folder, name)) as file:
-            return name, content(file, name)
+    for folder, file in product(folders, NAMES_FILES):
+        name = posixpath.join(folder, file)
+        with suppress(OSError), source.open(name) as opened:
+            return name, content(opened, name)
     return None
