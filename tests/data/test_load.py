@@ -4,8 +4,10 @@ import zipfile
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from pocketune.data import Loader, load_splits, open_images
+from pocketune.data import Loader, load_splits, open_images, unlabeled_splits
+from pocketune.errors import PocketuneError
 
 
 def pairs(dataset) -> dict[str, str]:
@@ -279,3 +281,30 @@ def test_empty_folders_are_named(photos, pack, packed):
     reason = "an empty folder"
     assert load_splits(path).skipped == (("dogs/old", reason), ("owls", reason))
     assert load_splits(path).classes == ("cats", "dogs")
+
+
+class TestWithoutLabels:
+    @pytest.mark.parametrize(
+        "folders",
+        [["x/", "y/"], ["x/"], [""], ["images/", "masks/"]],
+        ids=["classes", "one class", "flat", "binary masks"],
+    )
+    def test_any_photos_are_divided(self, tree, encoded, folders):
+        mask = encoded(Image.fromarray(np.tile(np.uint8([[0, 255]]), (20, 12))))
+        files = {f"{folder}{i}.png": i for folder in folders for i in range(10)}
+        files = {name: mask if "masks/" in name else seed for name, seed in files.items()}
+        train, val = unlabeled_splits(tree(files | {"notes.txt": "words"}))
+        found = {name for part in (train, val) for name in part.names}
+        assert found == {name for name in files if "masks/" not in name}
+        assert len(val) == len(found) // 5
+        assert (train.task, val.task) == (None, None)
+
+    def test_the_users_own_division_stays(self, tree):
+        train, val = unlabeled_splits(
+            tree({"train/a/1.png": 1, "val/a/2.png": 2, "test/a/3.png": 3})
+        )
+        assert (list(train.names), list(val.names)) == (["train/a/1.png"], ["val/a/2.png"])
+
+    def test_a_file_that_is_no_list_is_refused(self, tree):
+        with pytest.raises(PocketuneError, match="neither a folder nor"):
+            unlabeled_splits(tree({"1.png": 1}) / "1.png")

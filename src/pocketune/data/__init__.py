@@ -4,7 +4,7 @@ from pocketune.data.dataset import ImageDataset, Splits, imbalance, stratify, un
 from pocketune.data.finding import has_test, task_of
 from pocketune.data.images.opening import UnreadableImage, load_image, open_image
 from pocketune.data.images.transforms import apply, center_crop, center_view, random_view
-from pocketune.data.load import load_splits, training_images
+from pocketune.data.load import load_splits, training_images, unlabeled_splits
 from pocketune.data.loader import Batch, Loader, sample
 from pocketune.data.masks.values import MaskOptions
 from pocketune.data.paths import open_images
@@ -38,4 +38,5 @@ __all__ = [
     "task_of",
     "training_images",
     "unlabeled",
+    "unlabeled_splits",
 ]

@@ -18,6 +18,7 @@ from pocketune.data.masks.drawn import DrawnSource
 from pocketune.data.masks.numbered import AfterMask, Masks, scan
 from pocketune.data.masks.values import MaskOptions, value_names
 from pocketune.data.readable import read_headers
+from pocketune.data.sources import is_archive, source_at
 from pocketune.errors import PocketuneError, counted
 from pocketune.files import Skipped, shown
 from pocketune.tasks import TASKS, Task, task_named
@@ -112,6 +113,36 @@ def load_splits(
     skipped += [Skipped(name, "an empty folder") for name in found.empty]
     decoding = None if largest is None else largest.decoding
     return Splits(train, val, tuple(sorted(skipped)), decoding, divided=held_out is not None)
+
+
+def unlabeled_splits(path: str | os.PathLike[str]) -> tuple[ImageDataset, ImageDataset]:
+    """Photos without their labels, divided as by `load_splits`, but as if they were of one class.
+
+    They are those that labels are found of, or else all images of the folder or archive.
+
+    Returns:
+        The larger part, and the one for validation.
+
+    Raises:
+        PocketuneError: There is neither a folder, an archive nor a list of photos.
+    """
+    place, held_out = Path(path), None
+    try:
+        found = find(place, tuple(TASKS.values()), "hold out")
+        source, names, held_out = found.source, found.examples.names, _held_out(found.examples)
+    except PocketuneError:
+        if not (place.is_dir() or is_archive(place)):
+            raise
+        source = source_at(place)
+        names = source.names()
+    readable, _ = read_headers(source, names)
+    nothing = np.full(len(readable), -1, np.int64)
+    photos = ImageDataset(source, names.take(readable), nothing, task=None)
+    if held_out is None:
+        train, val = stratify(photos.groups, val_fraction=None, seed=0)
+    else:
+        train, val = (np.flatnonzero(held_out[readable] == part) for part in (False, True))
+    return photos.subset(train), photos.subset(val)
 
 
 def _mask_bytes(found: Found) -> int:

@@ -288,7 +288,9 @@ def _while_running() -> Iterator[None]:
         raise KeyboardInterrupt(int(signal.SIGTERM)) from None
 
 
-def sample(photos: ImageDataset, *, size: int, count: int, batch: int = 8) -> Iterator[Batch]:
+def sample(
+    photos: ImageDataset, *, size: int, count: int, batch: int = 8, task: Task | None = None
+) -> Iterator[Batch]:
     """About `count` of the images, evenly spread over the dataset, cropped as for evaluation.
 
     Every call returns the same images. Images that cannot be decoded are left out.
@@ -298,6 +300,8 @@ def sample(photos: ImageDataset, *, size: int, count: int, batch: int = 8) -> It
         size: Height and width of the crops, in pixels.
         count: Number of images; up to twice as many are taken.
         batch: Images in each batch.
+        task: The task that chooses the views; by default that of the labels.
     """
     spread = range(0, len(photos), max(1, len(photos) // count))
-    return Loader(photos.subset(list(spread)), size=size, batch=batch, train=False).epoch(0)
+    chosen = photos.subset(list(spread))
+    return Loader(chosen, size=size, batch=batch, train=False, task=task).epoch(0)

@@ -78,8 +78,7 @@ class Original:
             PocketuneError: Fewer than two photos can be read.
         """
         assert self.train is not None
-        size = self.model.manifest.size
-        return Calibration(sampled_images(self.train, size, CALIBRATED, least=2))
+        return Calibration(sampled_images(self.train, self.model, CALIBRATED, least=2))
 
     def error(self, reduced: Predict) -> float:
         """Error of the logits in fewer bits on random images, as a share of their norm."""
@@ -93,7 +92,7 @@ class Original:
             return None
         progress("comparing the predictions", 0.7)
         return agreement(
-            sampled_images(self.held_out, self.model.manifest.size, COMPARED, least=1),
+            sampled_images(self.held_out, self.model, COMPARED, least=1),
             lambda images: run_features(self.graph, images, "logits"),
             reduced,
             several=self.model.task.activation == "sigmoid",

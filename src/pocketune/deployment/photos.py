@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.arrays import StrPath
-from pocketune.data import ImageDataset, MaskOptions, load_splits, sample
+from pocketune.data import ImageDataset, sample, unlabeled_splits
 from pocketune.device.use.evaluate import run_photos
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
@@ -26,12 +24,13 @@ def photos_for(
 
     Args:
         model: A run or a kit.
-        photos: The photos, divided as a run divides them by default; None stands for the run's own.
+        photos: The photos, divided as a run divides those of one class; None stands for the run's
+            own.
         needed: Whether it is an error if there are none.
     """
     if photos is not None:
-        splits = load_splits(Path(photos), val_fraction=None, masks=MaskOptions())
-        return splits.train, splits.val if len(splits.val) else splits.train
+        train, val = unlabeled_splits(photos)
+        return train, val if len(val) else train
     try:
         own = run_photos(model)
     except PocketuneError:
@@ -41,13 +40,16 @@ def photos_for(
     return own.train, own.val if len(own.val) else own.train
 
 
-def sampled_images(photos: ImageDataset, size: int, count: int, *, least: int) -> NDArray[np.uint8]:
-    """Images (N, size, size, 3), spread over the photos.
+def sampled_images(
+    photos: ImageDataset, model: Model, count: int, *, least: int
+) -> NDArray[np.uint8]:
+    """Images (N, S, S, 3) as the model sees them, spread over the photos.
 
     Raises:
         PocketuneError: Fewer than `least` can be read.
     """
-    batches = [batch.images for batch in sample(photos, size=size, count=count)]
+    size, task = model.manifest.size, model.task
+    batches = [batch.images for batch in sample(photos, size=size, count=count, task=task)]
     found = sum(map(len, batches))
     if found < least:
         raise PocketuneError(

@@ -58,8 +58,8 @@ def export_tflite(
         model: A run or a kit.
         out: The file to write or replace.
         precision: `"int8"` or `"float32"`.
-        photos: Photos to calibrate and compare on, divided as a run divides them by default; None
-            stands for the run's own. Labels do not count. A kit needs photos for `int8`.
+        photos: Photos to calibrate and compare on, divided as a run divides those of one class;
+            None stands for the run's own. Labels do not count. A kit needs photos for `int8`.
         progress: Called with what is done next, and the share of the time that is over.
 
     Raises:
