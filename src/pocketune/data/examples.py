@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from pocketune.arrays import distinct
 from pocketune.data.names import Indices, Names, Packing
+from pocketune.errors import PocketuneError
+from pocketune.files import shown
 from pocketune.tasks.segmentation import Mask
 
 
@@ -198,6 +200,37 @@ class Examples(Sequence[Example]):
         chosen = np.array(order, np.int64)
         labels, parts = self.labels.take(chosen), self.parts.take(chosen)
         return Examples.of(Names(names[index] for index in order), labels, parts)
+
+
+def unique(examples: Examples, *lists: str) -> Examples:
+    """Each file once.
+
+    Args:
+        examples: Those of all parts; more than one may be of a file.
+        lists: The files that list them, for messages.
+
+    Raises:
+        PocketuneError: A file has two labels, or is in two parts.
+    """
+    hashes = np.fromiter(map(hash, examples.names), np.int64, len(examples))
+    values, counts = np.unique(hashes, return_counts=True)
+    if len(values) == len(examples):
+        return examples
+    found: dict[str, Example] = {}
+    repeated = []
+    for index in np.flatnonzero(np.isin(hashes, values[counts > 1])).tolist():
+        example = examples[index]
+        first = found.setdefault(example.name, example)
+        if first != example:
+            several = len(lists) > 1
+            raise PocketuneError(
+                f"{' and '.join(map(shown, lists))} {'list' if several else 'lists'} "
+                f"{shown(example.name)} twice, with different labels or splits; "
+                + ("remove it from one of them" if several else "keep one line")
+            )
+        if first is not example:
+            repeated.append(index)
+    return examples.take(np.setdiff1d(np.arange(len(examples)), repeated))
 
 
 class _Counting:

@@ -43,8 +43,8 @@ from pocketune.tasks.segmentation import Mask
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_WITH_MASKS = (FOLDERS, VOC_FOLDERS, LABEL_FOLDERS)
-"""Folders of images and of what belongs to them, which are no class folders."""
+_WITH_MASKS = (FOLDERS, VOC_FOLDERS, LABEL_FOLDERS, ("annotations",))
+"""Folders of images with what belongs to them, or of the latter alone, which are no classes."""
 
 
 class NoClasses(PocketuneError):  # noqa: N818 - the name says what is missing
@@ -191,7 +191,7 @@ class _Folder:
         return (
             len(classes) > 1
             and not (self.tables and are_of_photos(classes))
-            and not any(folders >= set(pair) for pair in _WITH_MASKS)
+            and not any(folders.issuperset(each) for each in _WITH_MASKS)
         )
 
     def _table_of_masks(self) -> Found | None:

@@ -101,3 +101,13 @@ class TestBesideResults:
         files = {name: i for i, name in enumerate(names)}
         path = tree({**files, "one.csv": lines(names, "csv"), "two.csv": lines(names, "csv")})
         assert "one class only, 'img'" in refusal(path)
+
+
+@pytest.mark.parametrize("other", ["val", "test"])
+def test_a_photo_in_the_tables_of_two_parts_is_refused(tree, other):
+    path = tree(
+        {"1.png": 1, "2.png": 2}
+        | {f"{part}.csv": lines(["1.png", "2.png"], "csv") for part in ("train", other)}
+    )
+    first, second = sorted((f"{other}.csv", "train.csv"))
+    assert f"{first} and {second} list 1.png twice, with different labels" in refusal(path)

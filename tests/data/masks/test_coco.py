@@ -148,6 +148,14 @@ class TestPlaces:
         assert splits.val.labels["pixels"][0, 1] == 20 * 16
         assert has_test(path)
 
+    @pytest.mark.parametrize("other", ["val", "test", "all"])
+    def test_an_image_is_in_one_part(self, set_of, other):
+        files = (f"annotations/instances_{part}.json" for part in ("train", other))
+        path = set_of({file: record(objects=[CAT]) for file in files}, "images/a.png")
+        message = refusal(path)
+        assert "list images/a.png twice, with different labels or splits; remove it" in message
+        assert "instances_train.json" in message and f"instances_{other}.json" in message
+
     def test_masks_are_used_where_there_are_masks(self, set_of):
         files = {"annotations.json": record(objects=[CAT])}
         path = set_of(files, "images/a.png", "masks/a.png")

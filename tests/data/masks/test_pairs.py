@@ -175,6 +175,24 @@ class TestVoc:
         path = self.lists(pairs(self.names), trainval="a\nb\n")
         assert len(split(path, val_fraction=0)[0]) == 2
 
+    @pytest.mark.parametrize("other", ["val", "test"])
+    def test_without_a_list_to_train_on_it_is_what_the_others_leave(self, pairs, other):
+        path = self.lists(pairs(self.names), trainval="a\nb\n", **{other: "b\n"})
+        (train, val) = split(path, test="validate")
+        assert train == [("VOC2012/JPEGImages/a.jpg", "VOC2012/SegmentationClass/a.png")]
+        assert val[0][0] == "VOC2012/JPEGImages/b.jpg"
+
+    @pytest.mark.parametrize("other", ["val", "test"])
+    def test_a_photo_to_train_on_is_in_no_other_list(self, pairs, other):
+        message = refusal(self.lists(pairs(self.names), train="a\nb\n", **{other: "b\n"}))
+        assert "train.txt and " in message and f"{other}.txt list " in message
+        assert "b.jpg twice, with different labels or splits" in message
+
+    def test_a_list_of_any_size_is_not_read(self, pairs, monkeypatch):
+        path = self.lists(pairs(self.names), train="a\n" * 100)
+        monkeypatch.setattr("pocketune.data.labels.lists._LARGEST", 100)
+        assert "train.txt is larger than" in refusal(path)
+
     def test_without_lists_images_with_masks_count(self, pairs):
         assert len(split(pairs(self.names), val_fraction=0)[0]) == 2
 

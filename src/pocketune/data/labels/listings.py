@@ -6,7 +6,7 @@ import posixpath
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from pocketune.data.examples import Example, Examples
+from pocketune.data.examples import Example, Examples, unique
 from pocketune.data.labels.columns import names_files
 from pocketune.data.labels.layouts import PARTS, TRAIN, TestUse, folders, in_use
 from pocketune.data.labels.lists import read_list
@@ -94,7 +94,7 @@ def read_tables(
         if len(tables) > 1:
             part = PARTS.get(_stem(name)) or PARTS.get(posixpath.basename(folder).casefold())
         places, data = Places(source, name, names), read_list(source, name)
-        table = read_table(data, name, tasks, test, part=part, places=places)
+        table = read_table(data, name, tasks, part=part, places=places)
         if found and table[1:] != found[0][1:]:
             raise PocketuneError(
                 f"{shown(tables[0])} and {shown(name)} have different columns of labels; give both "
@@ -106,8 +106,8 @@ def read_tables(
     examples = found[0].examples
     if len(found) > 1:
         joined = chain.from_iterable(table.examples for table in found)
-        examples = in_use(Examples(joined), test)
-    return found[0]._replace(examples=examples.sorted())
+        examples = unique(Examples(joined), *tables)
+    return found[0]._replace(examples=in_use(examples, test).sorted())
 
 
 def _stem(name: str) -> str:

@@ -8,11 +8,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from pocketune.data.examples import Example, Examples
+from pocketune.data.examples import Example, Examples, unique
 from pocketune.data.labels.columns import Columns, Text, find_columns, titled
-from pocketune.data.labels.layouts import PARTS, TestUse, in_use
+from pocketune.data.labels.layouts import PARTS
 from pocketune.data.labels.places import Places, tidy
 from pocketune.data.labels.rows import read_rows
 from pocketune.errors import PocketuneError
@@ -41,7 +39,6 @@ def read_table(
     data: bytes,
     name: str,
     tasks: Sequence[type[Task]],
-    test: TestUse = "hold out",
     *,
     part: str | None = None,
     places: Places | None = None,
@@ -66,7 +63,6 @@ def read_table(
         data: The file's bytes, UTF-8.
         name: The file's name, for messages.
         tasks: Tasks to try; the first one that recognizes the columns reads them.
-        test: What the photos of `test` are for.
         part: The part of all files, if there is no column `split`.
         places: Where the files are looked for; None for where the table says.
 
@@ -91,7 +87,7 @@ def read_table(
     if places is not None and not places.has_any(islice(cells(columns.file), _FEW)):
         places.learn(_spread(cells(columns.file)))
     examples = Examples(_example(row, line, columns, name, part, place) for line, row in rows)
-    return Table(in_use(_unique(examples, name), test), columns.task, columns.label.titles)
+    return Table(unique(examples, name), columns.task, columns.label.titles)
 
 
 def has_titles(data: bytes, name: str, tasks: Sequence[type[Task]]) -> bool:
@@ -139,24 +135,3 @@ def _example(
                 "test"
             )
     return Example(place(cell("file", columns.file)), columns.label(row, line), part)
-
-
-def _unique(examples: Examples, name: str) -> Examples:
-    """Each file once; the lines of a file that is listed twice have to agree."""
-    hashes = np.fromiter(map(hash, examples.names), np.int64, len(examples))
-    values, counts = np.unique(hashes, return_counts=True)
-    if len(values) == len(examples):
-        return examples
-    found: dict[str, Example] = {}
-    repeated = []
-    for index in np.flatnonzero(np.isin(hashes, values[counts > 1])).tolist():
-        example = examples[index]
-        first = found.setdefault(example.name, example)
-        if first != example:
-            raise PocketuneError(
-                f"{shown(name)} lists {shown(example.name)} twice, with different labels or "
-                "splits; keep one line"
-            )
-        if first is not example:
-            repeated.append(index)
-    return examples.take(np.setdiff1d(np.arange(len(examples)), repeated))

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from typing import IO
 
-from pocketune.data.examples import Example, Examples
+from pocketune.data.examples import Example, Examples, unique
 from pocketune.data.labels.layouts import PARTS, TestUse, in_use
 from pocketune.data.masks.annotations import Annotations
 from pocketune.data.masks.drawn import Drawn, DrawnSource, list_of, part_of, values_of
@@ -67,8 +67,8 @@ def read_annotations(
         test: What the images of `test` are for.
 
     Raises:
-        PocketuneError: A file cannot be read or is damaged, or there are more categories than
-            masks have values for.
+        PocketuneError: A file cannot be read or is damaged, two files list the same image, or there
+            are more categories than masks have values for.
     """
     read = []
     for file in files:
@@ -77,7 +77,7 @@ def read_annotations(
     values = values_of((label for each in read for label in each.categories), files[0])
     drawn = AnnotatedSource(source, read, values)
     examples = Examples(example for each in read for example in _examples(each, names))
-    return Drawn(drawn, in_use(examples, test), list_of(values))
+    return Drawn(drawn, in_use(unique(examples, *files), test), list_of(values))
 
 
 class AnnotatedSource(DrawnSource):

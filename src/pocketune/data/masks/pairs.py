@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from pocketune.data.examples import Example, Examples
-from pocketune.data.labels.layouts import PARTS, TestUse, in_use, wrapper
+from pocketune.data.examples import Example, Examples, unique
+from pocketune.data.labels.layouts import PARTS, TRAIN, TestUse, in_use, wrapper
+from pocketune.data.labels.lists import read_list
 from pocketune.data.masks.values import NAMES_FILES
 from pocketune.data.names import Names
 from pocketune.data.readable import read_headers
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, shown
+from pocketune.files import shown
 from pocketune.tasks.segmentation import Mask
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 FOLDERS = ("images", "masks")
 VOC_FOLDERS = ("jpegimages", "segmentationclass")
 VOC_LISTS = "imagesets/segmentation"
+_BOTH = "trainval"
+"""The list of the images to train on and of those to validate on, which may be divided further."""
 _TEXTS = (".json", ".txt", ".xml", ".csv", ".yaml", ".yml", ".npy", ".cache")
 """Suffixes of what programs write beside an image, under its name."""
 
@@ -138,26 +142,35 @@ def _divided(images: _Keyed, masks: _Keyed) -> list[Example]:
 
 def _voc(
     names: Iterable[str], prefix: str, images: _Keyed, masks: _Keyed, source: Source
-) -> list[Example]:
+) -> Examples:
     """The pairs that VOC's lists name; without lists, all masks with their images."""
     lists = {}
     for name in names:
         folder, file = posixpath.split(name[len(prefix) :].casefold())
         if folder == VOC_LISTS and file.endswith(".txt"):
             lists[file.removesuffix(".txt")] = name
-    used = [part for part in PARTS if part in lists] or ["trainval"] * ("trainval" in lists)
-    if not used:
+    listed = {part: _keys(source, lists[part]) for part in PARTS if part in lists}
+    if _BOTH in lists and all(PARTS[part] != TRAIN for part in listed):
+        others = set(chain.from_iterable(listed.values()))
+        listed[_BOTH] = [key for key in _keys(source, lists[_BOTH]) if key not in others]
+    if not listed:
         both = sorted(images.keys() & masks.keys())
-        return [Example(images[key], Mask(masks[key])) for key in both]
-    examples = []
-    for part in used:
-        listed = lists[part]
-        with reading(shown(listed)), source.open(listed) as stream:
-            lines = stream.read().decode("utf-8-sig", "replace").splitlines()
-        for key in dict.fromkeys(filter(None, map(str.strip, lines))):
-            _check_listed(key, images, masks, listed)
-            examples.append(Example(images[key], Mask(masks[key]), PARTS.get(part)))
-    return examples
+        return Examples(Example(images[key], Mask(masks[key])) for key in both)
+    for part, keys in listed.items():
+        for key in keys:
+            _check_listed(key, images, masks, lists[part])
+    examples = Examples(
+        Example(images[key], Mask(masks[key]), PARTS.get(part))
+        for part, keys in listed.items()
+        for key in keys
+    )
+    return unique(examples, *(lists[part] for part in listed))
+
+
+def _keys(source: Source, name: str) -> list[str]:
+    """The images that a list names, each once."""
+    lines = read_list(source, name).decode("utf-8-sig", "replace").splitlines()
+    return list(dict.fromkeys(filter(None, map(str.strip, lines))))
 
 
 def _check_listed(key: str, images: _Keyed, masks: _Keyed, where: str) -> None:
