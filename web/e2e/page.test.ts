@@ -352,6 +352,39 @@ describe.skipIf(missing)("collecting", () => {
     expect(new Set(names).size).toBe(names.length);
     await page.context().close();
   });
+
+  it("opens and closes the camera of a class any number of times", async () => {
+    const page = await openPage(browser, studio.url);
+    await page.evaluate(() => {
+      const devices = navigator.mediaDevices;
+      const open = devices.getUserMedia.bind(devices);
+      const tracks: MediaStreamTrack[] = Object.assign(window, { tracks: [] }).tracks;
+      devices.getUserMedia = async (wanted) => {
+        const stream = await open(wanted);
+        tracks.push(...stream.getTracks());
+        return stream;
+      };
+    });
+    const states = () =>
+      page.evaluate(() =>
+        (window as unknown as { tracks: MediaStreamTrack[] }).tracks.map((each) => each.readyState),
+      );
+    const camera = page.getByRole("button", { name: "Camera", exact: true }).first();
+    const toggle = async (isOpen: boolean, ...expected: string[]) => {
+      await camera.click();
+      await expect.poll(states).toEqual(expected);
+      await expect.poll(() => camera.getAttribute("aria-expanded")).toBe(String(isOpen));
+      await expect.poll(() => page.locator("video:visible").count()).toBe(Number(isOpen));
+    };
+    await toggle(true, "live");
+    await toggle(false, "ended");
+    await toggle(true, "ended", "live");
+    await toggle(false, "ended", "ended");
+    await toggle(true, "ended", "ended", "live");
+    await page.getByRole("button", { name: "Delete class" }).first().click();
+    await expect.poll(states).toEqual(["ended", "ended", "ended"]);
+    await page.context().close();
+  });
 });
 
 describe.skipIf(missing)("an import that goes on", () => {

@@ -17,6 +17,7 @@ export class Recorder {
   private readonly camera: Camera;
   private readonly hold: HTMLButtonElement;
   private held = false;
+  private isClosed = false;
   /** Ends when all frames of the recordings so far are kept. */
   private recorded: Promise<void> = Promise.resolve();
 
@@ -52,7 +53,10 @@ export class Recorder {
     this.hold.focus();
   }
 
+  /** For good: its class may have opened another one when it is closed again. */
   close(): void {
+    if (this.isClosed) return;
+    this.isClosed = true;
     this.release();
     this.camera.close();
     const focused = this.element.contains(document.activeElement);
