@@ -14,6 +14,9 @@ const RESERVED = [
   ...["split", "label", "class", "mask"],
 ];
 
+/** What is saved of a project, except for the photos. */
+type Arranged = Pick<Project, "task" | "classes" | "kit">;
+
 export class Project {
   task: TaskName = "classification";
   /** Or attributes, of which a photo may have several, or none. */
@@ -56,7 +59,8 @@ export class Project {
   /** A photo with those of its classes that there are; undefined if it had one and that is gone. */
   private known<T extends { owners: number[] }>(photo: T): T | undefined {
     const owners = photo.owners.filter((owner) => this.classes.some(({ id }) => id === owner));
-    return this.isTagged || owners.length ? { ...photo, owners } : undefined;
+    const isLost = photo.owners.length > 0 && !owners.length && !this.isTagged;
+    return isLost ? undefined : { ...photo, owners };
   }
 
   /** Whether a photo may be of several classes, or of none: they are attributes. */
@@ -112,13 +116,13 @@ export class Project {
   /** @throws UserError if there is a class of this name, or too many. */
   async addClass(name?: string): Promise<ClassRecord> {
     let made: ClassRecord | undefined;
-    await this.change((classes) => {
-      if (classes.length >= MOST_CLASSES) {
+    await this.change(() => {
+      if (this.classes.length >= MOST_CLASSES) {
         throw new UserError(texts.tooManyClasses(MOST_CLASSES));
       }
       made = { id: this.lastClass + 1, name: name ?? this.freeName() };
       this.checkName(made.name);
-      return [...classes, made];
+      return { classes: [...this.classes, made] };
     });
     this.changed();
     return made!;
@@ -136,7 +140,7 @@ export class Project {
    * @throws UserError as `checkClasses`.
    */
   async classesNamed(names: string[], unused: ClassRecord[]): Promise<number[]> {
-    await this.change(() => this.withClasses(names, unused));
+    await this.change(() => ({ classes: this.withClasses(names, unused) }));
     this.changed();
     const ids = new Map(this.classes.map(({ id, name }) => [name, id]));
     return names.map((name) => ids.get(shortened(name))!);
@@ -165,16 +169,18 @@ export class Project {
   /** @throws UserError if another class has this name, or it is empty. */
   async rename(id: number, name: string): Promise<void> {
     const clean = name.trim().normalize("NFC");
-    await this.change((classes) => {
+    await this.change(() => {
       this.checkName(clean, id);
-      return classes.map((each) => (each.id === id ? { id, name: clean } : each));
+      return {
+        classes: this.classes.map((each) => (each.id === id ? { id, name: clean } : each)),
+      };
     });
     this.changed();
   }
 
   /** Remove a class with its photos; those of an attribute stay. */
   async removeClass(id: number): Promise<void> {
-    await this.change((classes) => classes.filter((each) => each.id !== id));
+    await this.change(() => ({ classes: this.classes.filter((each) => each.id !== id) }));
     const ids = new Set(this.of(id).map((photo) => photo.id)); // none is added from now on
     if (this.isTagged) await this.tag(ids, id, false);
     else await this.remove(ids);
@@ -206,7 +212,7 @@ export class Project {
       const photos = given.flatMap((photo) => this.known(photo) ?? []);
       if (!this.count) {
         void keepFirmly();
-        await this.save(this.classes); // those that a first visit begins with
+        await this.save({}); // the classes that a first visit begins with
       }
       const kept = await this.store.add(photos);
       this.keep(kept);
@@ -279,23 +285,22 @@ export class Project {
    * @throws UserError if they are to have a class each, and some have several attributes or none.
    */
   async setTask(task: TaskName): Promise<void> {
-    await this.change((classes) => {
+    await this.change(() => {
       const odd = this.all().filter(({ owners }) => owners.length !== 1).length;
       if (task === "classification" && odd) throw new UserError(texts.notOneClass(odd));
-      const reserved = classes.find(({ name }) => isReserved(name));
+      const reserved = this.classes.find(({ name }) => isReserved(name));
       if (task === "attributes" && reserved) throw new UserError(texts.reservedName(reserved.name));
-      this.task = task;
-      return classes.map(({ id, name }) => {
+      const classes = this.classes.map(({ id, name }) => {
         const isNew = texts.isNewClass(name) && !this.of(id).length;
         return { id, name: isNew ? texts.newClass(task, Number(/\d+$/.exec(name))) : name };
       });
+      return { task, classes };
     });
     this.changed();
   }
 
   async chooseKit(hash: string | null): Promise<void> {
-    this.kit = hash;
-    await this.change((classes) => classes);
+    await this.change(() => ({ kit: hash }));
     this.changed();
   }
 
@@ -308,17 +313,18 @@ export class Project {
     this.changed();
   }
 
-  /** Save the classes as `make` leaves them. */
-  private change(make: (classes: ClassRecord[]) => ClassRecord[]): Promise<void> {
-    return this.inTurn(() => this.save(make(this.classes)));
+  /** Save what `make` changes. */
+  private change(make: () => Partial<Arranged>): Promise<void> {
+    return this.inTurn(() => this.save(make()));
   }
 
-  private async save(classes: ClassRecord[]): Promise<void> {
-    const { task, kit } = this;
-    const lastClass = Math.max(this.lastClass, ...classes.map(({ id }) => id));
-    await this.store.saveProject({ task, classes, lastClass, kit });
-    this.classes = classes;
-    this.lastClass = lastClass;
+  /** What cannot be saved is not changed: the page goes on with what the disk has. */
+  private async save(changed: Partial<Arranged>): Promise<void> {
+    const { task, classes, kit } = this;
+    const arranged = { task, classes, kit, ...changed };
+    const lastClass = Math.max(this.lastClass, ...arranged.classes.map(({ id }) => id));
+    await this.store.saveProject({ ...arranged, lastClass });
+    Object.assign(this, changed, { lastClass });
   }
 
   /** Changes of classes and photos follow each other: each sees what the one before has left. */

@@ -63,6 +63,25 @@ describe("a project", () => {
     expect([names(again), again.kit, again.count]).toEqual([names(), "abc", 1]);
   });
 
+  it("is as it was where it cannot be saved", async () => {
+    await project.chooseKit("abc");
+    vi.spyOn(store, "saveProject").mockRejectedValue(new Error("no room"));
+    await expect(project.setTask("attributes")).rejects.toThrow("no room");
+    await expect(project.chooseKit("def")).rejects.toThrow("no room");
+    await expect(project.addClass()).rejects.toThrow("no room");
+    expect([project.task, project.kit, names()]).toEqual([
+      "classification",
+      "abc",
+      ["Class 1", "Class 2"],
+    ]);
+  });
+
+  it("keeps photos that never had a class", async () => {
+    await store.add([tagged("a", []), photo("lost", 7)]);
+    await Project.open(store);
+    expect((await store.photos()).map(({ name }) => name)).toEqual(["a"]);
+  });
+
   it("has no two classes of one name", async () => {
     await expect(project.rename(1, "Class 2")).rejects.toThrow("“Class 2” already");
     await expect(project.rename(1, " ")).rejects.toThrow("needs a name");
