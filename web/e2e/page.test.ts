@@ -388,6 +388,21 @@ describe.skipIf(missing)("collecting", () => {
 });
 
 describe.skipIf(missing)("an import that goes on", () => {
+  it("is waited for before photos have other labels", async () => {
+    const page = await openPage(browser, studio.url);
+    await page.evaluate(() => {
+      window.createImageBitmap = () => new Promise(() => undefined); // photos never are read
+    });
+    const column = page.locator(".column").first();
+    await column.locator("input[type=file]").setInputFiles([photo("a.png", RED)]);
+    await page.getByRole("progressbar").first().waitFor();
+    const task = page.getByLabel("A photo has");
+    await task.selectOption("attributes");
+    await page.getByText("Photos are still being imported; wait for them").waitFor();
+    await expect.poll(() => task.inputValue()).toBe("classification");
+    await page.context().close();
+  });
+
   it("is asked about before a run begins or the page is left", async () => {
     const page = await openPage(browser, studio.url);
     await collect(page, photos(2));

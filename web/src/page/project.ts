@@ -205,10 +205,12 @@ export class Project {
   /**
    * Keep photos, but not those of a class that was deleted meanwhile.
    *
-   * @throws UserError if there is no room.
+   * @throws UserError if there is no room, or photos are to have a class each and these do not.
    */
   add(given: NewPhoto[]): Promise<PhotoRecord[]> {
     return this.inTurn(async () => {
+      if (!this.isTagged && given.some(hasNotOne))
+        throw new UserError(texts.otherLabels.attributes);
       const photos = given.flatMap((photo) => this.known(photo) ?? []);
       if (!this.count) {
         void keepFirmly();
@@ -286,7 +288,7 @@ export class Project {
    */
   async setTask(task: TaskName): Promise<void> {
     await this.change(() => {
-      const odd = this.all().filter(({ owners }) => owners.length !== 1).length;
+      const odd = this.all().filter(hasNotOne).length;
       if (task === "classification" && odd) throw new UserError(texts.notOneClass(odd));
       const reserved = this.classes.find(({ name }) => isReserved(name));
       if (task === "attributes" && reserved) throw new UserError(texts.reservedName(reserved.name));
@@ -359,6 +361,10 @@ export class Project {
 
 function shortened(name: string): string {
   return name.slice(0, LONGEST_NAME);
+}
+
+function hasNotOne({ owners }: Pick<PhotoRecord, "owners">): boolean {
+  return owners.length !== 1;
 }
 
 function placesOf({ owners }: Pick<PhotoRecord, "owners">): number[] {

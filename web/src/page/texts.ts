@@ -62,6 +62,7 @@ export const texts = {
       "Give each attribute a name, and add photos that have it. A photo may have several, or none.",
   },
   taskChoice: "A photo has",
+  taskWhileImporting: "Photos are still being imported; wait for them, or cancel it.",
   taskNames: { classification: "one class", attributes: "any number of attributes" },
   newClass: (task: TaskName, index: number) =>
     `${task === "attributes" ? "Attribute" : "Class"} ${index}`,

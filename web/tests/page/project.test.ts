@@ -244,6 +244,14 @@ describe("attributes", () => {
     expect(project.canTrain).toBe(true);
   });
 
+  it("are of no photo that comes once each is to have a class", async () => {
+    await project.setTask("classification");
+    for (const owners of [[], [1, 2]]) {
+      await expect(project.add([tagged("a", owners)])).rejects.toThrow("have attributes");
+    }
+    expect([project.count, await store.photos()]).toEqual([0, []]);
+  });
+
   it("become classes where each photo has one", async () => {
     const [both] = await project.add([tagged("a", [1, 2]), tagged("b", [2])]);
     await expect(project.setTask("classification")).rejects.toThrow("1 photo has several");

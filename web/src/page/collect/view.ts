@@ -1,5 +1,5 @@
 /** The first part: classes as columns, and what can be dropped onto the page. */
-import type { TaskName } from "../../contract";
+import { type TaskName, UserError } from "../../contract";
 import type { ClassRecord } from "../../storage/schema";
 import { announce, button, filePicker, h, labeled, setText } from "../dom";
 import { attempt, attempting, note } from "../messages";
@@ -105,6 +105,7 @@ export class CollectView {
 
   private async setTask(): Promise<void> {
     try {
+      if (this.controls.size) throw new UserError(texts.taskWhileImporting);
       await this.project.setTask(this.task.value as TaskName);
     } finally {
       this.task.value = this.project.task;
