@@ -18,7 +18,8 @@ import {
   type Read,
 } from "./schema";
 
-const CHARACTERS_NOT_SHOWN =
+/** No class of a kit, run or delta has these in its name. */
+export const CHARACTERS_NOT_SHOWN =
   // eslint-disable-next-line no-control-regex
   /[\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/u;
 

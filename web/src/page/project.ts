@@ -2,17 +2,12 @@
 import { type TaskName, UserError } from "../contract";
 import type { ClassRecord, NewPhoto, PhotoRecord } from "../storage/schema";
 import { keepFirmly, type Store } from "../storage/store";
+import { checkName, shortened } from "./names";
 import { texts } from "./texts";
 
 const MOST_CLASSES = 1000;
-const LONGEST_NAME = 200;
 /** The place of photos that have no attribute, beside the ids of the classes. */
 export const NONE = 0;
-/** Titles of columns that are no attributes; see docs/attributes.md. */
-const RESERVED = [
-  ...["file", "filename", "file_name", "path", "image", "image_id"],
-  ...["split", "label", "class", "mask"],
-];
 
 /** What is saved of a project, except for the photos. */
 type Arranged = Pick<Project, "task" | "classes" | "kit">;
@@ -290,8 +285,7 @@ export class Project {
     await this.change(() => {
       const odd = this.all().filter(hasNotOne).length;
       if (task === "classification" && odd) throw new UserError(texts.notOneClass(odd));
-      const reserved = this.classes.find(({ name }) => isReserved(name));
-      if (task === "attributes" && reserved) throw new UserError(texts.reservedName(reserved.name));
+      for (const { name } of this.classes) checkName(name, task);
       const classes = this.classes.map(({ id, name }) => {
         const isNew = texts.isNewClass(name) && !this.of(id).length;
         return { id, name: isNew ? texts.newClass(task, Number(/\d+$/.exec(name))) : name };
@@ -350,17 +344,11 @@ export class Project {
   }
 
   private checkName(name: string, own?: number): void {
-    if (!name) throw new UserError(texts.namelessClass);
-    if (name.length > LONGEST_NAME) throw new UserError(texts.longName(LONGEST_NAME));
-    if (this.isTagged && isReserved(name)) throw new UserError(texts.reservedName(name));
+    checkName(name, this.task);
     if (this.classes.some((each) => each.name === name && each.id !== own)) {
       throw new UserError(texts.sameName(name));
     }
   }
-}
-
-function shortened(name: string): string {
-  return name.slice(0, LONGEST_NAME);
 }
 
 function hasNotOne({ owners }: Pick<PhotoRecord, "owners">): boolean {
@@ -369,9 +357,4 @@ function hasNotOne({ owners }: Pick<PhotoRecord, "owners">): boolean {
 
 function placesOf({ owners }: Pick<PhotoRecord, "owners">): number[] {
   return owners.length ? owners : [NONE];
-}
-
-/** Whether a table could not have an attribute of this name. */
-function isReserved(name: string): boolean {
-  return RESERVED.includes(name.toLowerCase().replaceAll(" ", "_"));
 }

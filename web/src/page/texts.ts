@@ -86,6 +86,7 @@ export const texts = {
   reservedName: (name: string) =>
     `A table of photos could not have an attribute “${name}”; choose another name.`,
   namelessClass: "A class needs a name.",
+  strangeName: (name: string) => `“${name}” has a character that cannot be shown; rename it.`,
   longName: (most: number) => `A name has at most ${most} characters.`,
   sameName: (name: string) => `There is a class “${name}” already; choose another name.`,
   tooManyClasses: (most: number) => `The studio has room for ${number.format(most)} classes.`,

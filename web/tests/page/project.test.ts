@@ -92,6 +92,17 @@ describe("a project", () => {
     expect((await project.addClass()).name).toBe("Class 3");
   });
 
+  it("has names that files can have, cut between two characters", async () => {
+    for (const strange of ["men\u0092s", "a\u202eb", "half \ud83d"]) {
+      await expect(project.rename(1, strange)).rejects.toThrow(/\ufffd.* cannot be shown; rename/);
+      await expect(project.classesNamed([strange], [])).rejects.toThrow("cannot be shown");
+    }
+    const cats = "\u{1f431}".repeat(201);
+    await expect(project.rename(1, cats)).rejects.toThrow("at most 200");
+    await project.classesNamed([cats], []);
+    expect(names()).toEqual(["Class 1", "Class 2", "\u{1f431}".repeat(200)]);
+  });
+
   it("moves and deletes photos, and tells so", async () => {
     let told = 0;
     project.onChange(() => told++);
