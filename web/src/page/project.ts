@@ -181,11 +181,11 @@ export class Project {
     else await this.remove(ids);
   }
 
-  /** Photos without copies: of the same file as one that is there, in all of the same classes. */
+  /** Photos without copies: of the same file as one that is there, and of no class that it is not. */
   withoutCopies(photos: NewPhoto[]): NewPhoto[] {
     const digests = new Set(photos.map(({ digest }) => digest));
-    const keysOf = (photo: Pick<PhotoRecord, "digest" | "owners">) =>
-      placesOf(photo).map((place) => `${photo.digest} ${place}`);
+    const keysOf = ({ digest, owners }: Pick<PhotoRecord, "digest" | "owners">) =>
+      [NONE, ...owners].map((place) => `${digest} ${place}`);
     const known = new Set(
       this.all().flatMap((each) => (digests.has(each.digest) ? keysOf(each) : [])),
     );

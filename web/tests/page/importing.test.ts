@@ -110,13 +110,25 @@ describe("a copy of a photo", () => {
     expect(await kept()).toEqual({ cats: ["a"], dogs: ["a", "b"] });
   });
 
-  it("is none where it has another attribute", async () => {
+  it("gives the photo the attribute of a column", async () => {
     await project.setTask("attributes");
-    const [file] = given(["1.png", "a"]);
-    const owners = [[1, 2], [1], [3], []];
-    const added: number[] = [];
     await project.addClass();
-    for (const each of owners) added.push((await importInto(project, each, [file!], watch)).added);
-    expect(added).toEqual([1, 0, 1, 1]);
+    const added: number[] = [];
+    for (const owners of [[], [1], [1], [3], []]) {
+      const files = given(["1.png", "a"], ["2.png", "a"]);
+      added.push((await importInto(project, owners, files, watch)).added);
+    }
+    expect(added).toEqual([1, 1, 0, 1, 0]);
+    const both = await importInto(project, [2], given(["1.png", "a"], ["3.png", "b"]), watch);
+    expect(both).toEqual({ added: 2, skipped: [] });
+    expect(project.all().map(({ owners }) => owners)).toEqual([[1, 3, 2], [2]]);
+    expect(await Project.open(store).then((again) => again.all())).toEqual(project.all());
+  });
+
+  it("is kept where a table gives it other attributes", async () => {
+    const table = given(["labels.csv", "file,red,big\n1.png,1,0\n2.png,0,1\n3.png,0,0\n"]);
+    const files = given(["1.png", "a"], ["2.png", "a"], ["3.png", "a"]);
+    const { added, skipped } = await importLabeled(project, [...table, ...files], watch);
+    expect([added, skipped.map(({ name }) => name)]).toEqual([2, ["3.png"]]);
   });
 });

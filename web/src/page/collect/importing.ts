@@ -1,5 +1,6 @@
 /** From files to photos of classes, a few at a time. */
 import { type Split, type TaskName, UserError } from "../../contract";
+import type { NewPhoto } from "../../storage/schema";
 import type { Project } from "../project";
 import { texts } from "../texts";
 import { findLabels } from "./labels/find";
@@ -29,8 +30,16 @@ interface Item {
   part: Split | null;
 }
 
-/** The classes of photos, by their labels, when it is certain that the photos are kept. */
-type OwnersOf = (labels: string[][]) => Promise<number[][]>;
+/** A photo that has been read, and its labels. */
+type Labeled = Omit<NewPhoto, "owners"> & Pick<Item, "labels">;
+
+/** How many photos were kept, and the copies that were left out. */
+interface Kept {
+  added: number;
+  copies: NewPhoto[];
+}
+
+type Keep = (photos: Labeled[]) => Promise<Kept>;
 
 /**
  * Import what folders or a table label. Classes and attributes that are missing are made with their
@@ -58,17 +67,21 @@ export async function importLabeled(
   const place = ({ labels }: Item) => (project.isTagged ? 0 : places.get(labels[0]!)!);
   items.sort((a, b) => place(a) - place(b) || (a.source.path < b.source.path ? -1 : 1));
   const known = new Map<string, number>();
-  const ownersOf: OwnersOf = async (all) => {
-    const needed = project.isTagged ? classes : all.flat();
+  const keep: Keep = async (photos) => {
+    const needed = project.isTagged ? classes : photos.flatMap(({ labels }) => labels);
     const missing = [...new Set(needed)].filter((label) => !known.has(label));
     const made = missing.length ? await project.classesNamed(missing, unused) : [];
     missing.forEach((label, i) => known.set(label, made[i]!));
-    return all.map((labels) => labels.map((label) => known.get(label)!));
+    const ownersOf = (labels: string[]) => labels.map((label) => known.get(label)!);
+    return keepNew(
+      project,
+      photos.map(({ labels, ...photo }) => ({ ...photo, owners: ownersOf(labels) })),
+    );
   };
-  return importItems(project, items, ownersOf, watch);
+  return importItems(items, keep, watch);
 }
 
-/** Import photos into a column, in whatever folder they are. */
+/** Import photos into a column, in whatever folder they are; one of no attribute has no owner. */
 export function importInto(
   project: Project,
   owners: number[],
@@ -78,7 +91,11 @@ export function importInto(
   const photos = sources.filter((source) => !isTable(source.path));
   if (!photos.length) return Promise.reject(new UserError(texts.noFiles));
   const items = photos.map((source) => ({ source, labels: [], part: null }));
-  return importItems(project, items, async (all) => all.map(() => owners), watch);
+  const keep: Keep = (photos) => {
+    const owned = photos.map(({ labels: _, ...photo }) => ({ ...photo, owners }));
+    return project.isTagged ? keepTagged(project, owned, owners) : keepNew(project, owned);
+  };
+  return importItems(items, keep, watch);
 }
 
 /** Several archives may have the same folders: their files of one path are of one class. */
@@ -107,12 +124,28 @@ async function labelsOf(byPath: Map<string, Source[]>, wanted: TaskName): Promis
   return found;
 }
 
-async function importItems(
-  project: Project,
-  items: Item[],
-  ownersOf: OwnersOf,
-  watch: Watch,
-): Promise<Outcome> {
+async function keepNew(project: Project, photos: NewPhoto[]): Promise<Kept> {
+  const fresh = new Set(project.withoutCopies(photos));
+  const added = fresh.size ? (await project.add([...fresh])).length : 0;
+  return { added, copies: photos.filter((each) => !fresh.has(each)) };
+}
+
+/** The same, but a photo that is there is given the attribute: two would contradict each other. */
+async function keepTagged(project: Project, photos: NewPhoto[], owners: number[]): Promise<Kept> {
+  const present = new Map(project.all().map((photo) => [photo.digest, photo]));
+  const lacking = new Set<number>();
+  const others = photos.filter(({ digest }) => {
+    const before = present.get(digest);
+    if (!before || owners.every((owner) => before.owners.includes(owner))) return true;
+    lacking.add(before.id);
+    return false;
+  });
+  for (const owner of owners) await project.tag(lacking, owner, true);
+  const { added, copies } = await keepNew(project, others);
+  return { added: added + lacking.size, copies };
+}
+
+async function importItems(items: Item[], keep: Keep, watch: Watch): Promise<Outcome> {
   const outcome: Outcome = { added: 0, skipped: [] };
   const began = performance.now();
   for (let first = 0; first < items.length && !watch.signal.aborted; first += TOGETHER) {
@@ -121,13 +154,9 @@ async function importItems(
     );
     const found = prepared.filter((photo) => photo !== null);
     if (found.length) {
-      const owners = await ownersOf(found.map(({ labels }) => labels));
-      const photos = found.map(({ labels: _, ...photo }, i) => ({ ...photo, owners: owners[i]! }));
-      const fresh = new Set(project.withoutCopies(photos));
-      for (const photo of photos.filter((each) => !fresh.has(each))) {
-        outcome.skipped.push({ name: photo.name, reason: texts.copy });
-      }
-      if (fresh.size) outcome.added += (await project.add([...fresh])).length;
+      const { added, copies } = await keep(found);
+      outcome.added += added;
+      outcome.skipped.push(...copies.map(({ name }) => ({ name, reason: texts.copy })));
     }
     const done = Math.min(items.length, first + TOGETHER);
     const seconds = (performance.now() - began) / 1000;
