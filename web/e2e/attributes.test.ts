@@ -96,6 +96,16 @@ describe.skipIf(missing)("photos with attributes", () => {
     await column("No attribute").getByRole("button", { name: "Give" }).press("Enter");
     await column("green").getByText("21 photos").waitFor();
     await column("No attribute").getByText("4 photos").waitFor();
+    for (const name of NAMES) {
+      const grid = column(name).getByRole("listbox");
+      await grid.press("End"); // at a photo that has several
+      const isInside = () =>
+        grid.evaluate((own) => {
+          const active = document.getElementById(own.getAttribute("aria-activedescendant")!);
+          return own.contains(active);
+        });
+      await expect.poll(isInside).toBe(true);
+    }
     await column("green").getByRole("listbox").press("Home");
     await column("green").getByRole("listbox").press("Space");
     await expect.poll(() => violations(page)).toEqual([]);

@@ -44,7 +44,7 @@ export class Column {
     private readonly actions: ColumnActions,
   ) {
     this.name = this.nameField();
-    this.grid = new Grid("", {
+    this.grid = new Grid(id, {
       thumbnail: (photo) => project.store.thumbnail(photo),
       selected: (ids) => this.showSelection(ids),
       remove: (ids) => attempt(() => this.removePhotos(ids)),

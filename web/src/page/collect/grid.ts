@@ -28,7 +28,8 @@ export class Grid {
   private cellSize = CELL;
 
   constructor(
-    name: string,
+    /** The column's id: photos with several attributes are in as many grids. */
+    private readonly id: number,
     private readonly actions: GridActions,
   ) {
     this.element = h("div", {
@@ -36,7 +37,6 @@ export class Grid {
       role: "listbox",
       tabIndex: 0,
       "aria-multiselectable": "true",
-      "aria-label": texts.gridLabel(name),
       title: texts.gridHelp,
       on: {
         scroll: () => this.draw(),
@@ -116,13 +116,17 @@ export class Grid {
     const image = h("img", { alt: "" });
     const made = h(
       "div",
-      { role: "option", id: `photo-${id}`, "aria-label": name, title: name, class: "thumbnail" },
+      { role: "option", id: this.idOf(id), "aria-label": name, title: name, class: "thumbnail" },
       image,
     );
     void this.actions.thumbnail(id).then((blob) => {
       if (blob && this.shown.get(id) === made) showBlob(image, blob);
     });
     return made;
+  }
+
+  private idOf(photo: number): string {
+    return `photo-${photo}-of-${this.id}`;
   }
 
   private click(event: MouseEvent): void {
@@ -202,7 +206,7 @@ export class Grid {
       cell.setAttribute("aria-selected", String(this.selection.has(id)));
       cell.classList.toggle("current", focused && id === current?.id);
     }
-    const active = current && this.shown.has(current.id) ? `photo-${current.id}` : null;
+    const active = current && this.shown.has(current.id) ? this.idOf(current.id) : null;
     if (active) this.element.setAttribute("aria-activedescendant", active);
     else this.element.removeAttribute("aria-activedescendant");
   }
