@@ -1,5 +1,6 @@
 /** The lines of tables: of a CSV, of JSON lines, and of CelebA's list of attributes. */
 import { UserError } from "../../../contract";
+import { dumpJson, type Json, Num, parseJson } from "../../../formats/json";
 import { texts } from "../../texts";
 
 export interface Row {
@@ -90,28 +91,28 @@ function readJsonLines(body: string, table: string): Row[] {
     const record = asObject(text);
     if (!record) throw new UserError(texts.table.noObject(table, line));
     if (!titles) {
-      titles = Object.keys(record);
+      titles = [...record.keys()];
       rows.push({ line, cells: titles });
     }
-    rows.push({ line, cells: titles.map((title) => asCell(record[title])) });
+    rows.push({ line, cells: titles.map((title) => asCell(record.get(title))) });
   }
   return rows;
 }
 
-function asObject(text: string): Record<string, unknown> | null {
+function asObject(text: string): Map<string, Json> | null {
   try {
-    const value: unknown = JSON.parse(text);
-    const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-    return isObject ? (value as Record<string, unknown>) : null;
+    const value = parseJson(text);
+    return value instanceof Map ? value : null;
   } catch {
     return null;
   }
 }
 
-/** A value as a CSV has it; nothing for lists and objects, which are not labels. */
-function asCell(value: unknown): string {
+/** A value as Python prints it; nothing for lists and objects, which are not labels. */
+function asCell(value: Json | undefined): string {
   if (typeof value === "boolean") return value ? "1" : "0";
-  return typeof value === "string" || typeof value === "number" ? String(value).trim() : "";
+  if (value instanceof Num) return dumpJson(value);
+  return typeof value === "string" ? value.trim() : "";
 }
 
 /** CelebA's list, whose first line is the number of photos and whose second has the titles. */
