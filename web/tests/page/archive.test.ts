@@ -31,6 +31,14 @@ describe("an archive", () => {
     expect(await (await members[1]!.open()).text()).toBe("stored");
   });
 
+  it("has paths without detours, whatever the packer wrote", async () => {
+    const paths = ["./", "./cats/", "./cats/1.jpg", "dogs/.//2.jpg", "birds\\x\\..\\3.jpg"];
+    const zip = zipSync(Object.fromEntries(paths.map((path) => [path, strToU8("x")])));
+    const members = await openArchive(new Blob([zip]), "a.zip");
+    expect(members.map(({ path }) => path)).toEqual(["cats/1.jpg", "dogs/2.jpg", "birds/3.jpg"]);
+    expect(await (await members[0]!.open()).text()).toBe("x");
+  });
+
   it("has names in code page 437 where they are not in UTF-8 and do not say so", async () => {
     const flags = find(0x02014b50) + 9;
     const named = async (...bytes: number[]) => {

@@ -1,6 +1,7 @@
 /** A .zip of photos, read in place: only what is asked for is unpacked. */
 import { UserError } from "../../contract";
 import { texts } from "../texts";
+import { tidy } from "./labels/places";
 
 export interface Member {
   path: string;
@@ -64,10 +65,11 @@ function members(directory: DataView, count: number, archive: Blob, name: string
     const offset = directory.getUint32(at + 42, true);
     if (at + 46 + length > directory.byteLength) throw damaged(name);
     const text = new Uint8Array(directory.buffer, directory.byteOffset + at + 46, length);
-    const path = nameOf(text, flags, name).replaceAll("\\", "/");
+    const written = nameOf(text, flags, name).replaceAll("\\", "/");
+    const path = tidy(written);
     if ([packed, bytes, offset].includes(ELSEWHERE)) throw new UserError(texts.archive.zip64(name));
     if (flags & ENCRYPTED) throw new UserError(texts.archive.encrypted(name));
-    if (!path.endsWith("/")) {
+    if (!written.endsWith("/")) {
       const open = () =>
         unpack({ archive, name: texts.archive.inside(path, name), method, packed, bytes, offset });
       found.push({ path, bytes, open });

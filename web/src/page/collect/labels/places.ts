@@ -107,7 +107,7 @@ export class Places {
   }
 }
 
-/** A path in a table, with forward slashes and without detours. */
+/** A path in a table or an archive, with forward slashes and without detours. */
 export function tidy(cell: string): string {
   const parts: string[] = [];
   for (const part of cell.replaceAll("\\", "/").split("/")) {
