@@ -157,6 +157,16 @@ describe.skipIf(missing)("collecting", () => {
     await page.getByRole("button", { name: "Add a class" }).click();
     await page.getByRole("listbox", { name: "Photos of lime" }).waitFor();
     await expect.poll(() => others.allInnerTexts()).toEqual(["lime", "Class 3"]);
+    for (let rest = 2; rest > 0; rest--) {
+      await page.getByRole("button", { name: "Delete class" }).last().click();
+      await expect.poll(() => page.locator(".column").count()).toBe(rest);
+    }
+    const move = page.getByRole("button", { name: "Move", exact: true });
+    await expect.poll(() => move.count()).toBe(0);
+    await page.reload();
+    await page.getByRole("listbox", { name: "Photos of red" }).press("Space");
+    await page.getByText("1 selected").waitFor();
+    await expect.poll(() => move.count()).toBe(0);
     await page.context().close();
   });
 

@@ -36,7 +36,7 @@ export class Column {
   private recorder: Recorder | undefined;
   private selected = new Set<number>();
   private called = "";
-  private listed = "";
+  private listed: string | undefined;
 
   constructor(
     readonly id: number,
