@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import AxeBuilder from "@axe-core/playwright";
 import { strToU8, zipSync } from "fflate";
-import type { Browser, Page } from "playwright-core";
+import type { Browser, Locator, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import * as given from "./studio";
 
@@ -314,6 +314,38 @@ describe.skipIf(missing)("collecting", () => {
     await field.focus();
     await field.dispatchEvent("keydown", { key: "Enter", isComposing: true });
     await expect.poll(() => field.evaluate((each) => each === document.activeElement)).toBe(true);
+    await page.context().close();
+  });
+
+  it("keeps the focus where photos or an import end", async () => {
+    const page = await openPage(browser, studio.url);
+    await collect(page, photos(3).slice(0, 2));
+    const [red, green] = ["red", "green"].map((name) =>
+      page.getByRole("region", { name: `Class ${name}` }),
+    );
+    const focused = (element: Locator) =>
+      expect.poll(() => element.evaluate((each) => each === document.activeElement)).toBe(true);
+    await red!.getByRole("listbox").press("Control+a");
+    await red!.getByRole("listbox").press("Delete");
+    await red!.getByText("No photos yet").waitFor();
+    await focused(red!.getByRole("button", { name: "Camera" }));
+    await green!.getByRole("listbox").press("Control+a");
+    await green!.getByRole("button", { name: "Move", exact: true }).press("Enter");
+    await green!.getByText("No photos yet").waitFor();
+    await focused(green!.getByRole("button", { name: "Camera" }));
+    await page.evaluate(() => {
+      const decode = window.createImageBitmap.bind(window);
+      const begun = new Promise((resolve) => addEventListener("read", resolve, { once: true }));
+      window.createImageBitmap = (async (...given: Parameters<typeof decode>) => {
+        await begun;
+        return decode(...given);
+      }) as typeof decode;
+    });
+    await green!.locator("input[type=file]").setInputFiles([photo("a.png", BLUE)]);
+    await page.getByRole("button", { name: "Cancel" }).press("Enter");
+    await page.evaluate(() => dispatchEvent(new Event("read")));
+    await page.getByRole("progressbar").waitFor({ state: "hidden" });
+    await focused(page.getByRole("heading", { name: "Collect photos" }));
     await page.context().close();
   });
 

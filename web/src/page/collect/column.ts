@@ -91,12 +91,21 @@ export class Column {
     this.bar.setAttribute("aria-label", texts.share[this.project.task](name, photos.length, most));
     (this.bar.firstChild as HTMLElement).style.width =
       `${(100 * photos.length) / Math.max(1, most)}%`;
+    if (!photos.length) this.leaveGrid();
     this.grid.show(photos);
     if (this.selected.size) this.listOthers();
   }
 
   close(): void {
     this.recorder?.close();
+  }
+
+  /** The grid and the selection are about to be hidden: the focus goes on to what adds photos. */
+  private leaveGrid(): void {
+    const { activeElement } = document;
+    if (this.grid.element === activeElement || this.selection.contains(activeElement)) {
+      this.cameraButton.focus();
+    }
   }
 
   private nameField(): HTMLInputElement {

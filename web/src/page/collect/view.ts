@@ -19,6 +19,7 @@ type ImportPhotos = (photos: Source[], watch: Watch) => Promise<Outcome>;
 
 export class CollectView {
   readonly element: HTMLElement;
+  private readonly title = h("h2", { id: "collect-title", tabIndex: -1 }, texts.collectTitle);
   private readonly columns = h("div", { class: "columns" });
   private readonly summary = h("p", { class: "summary" });
   private readonly progress = h("div", { class: "importing", hidden: true });
@@ -65,7 +66,7 @@ export class CollectView {
     this.element = h(
       "section",
       { "aria-labelledby": "collect-title" },
-      h("h2", { id: "collect-title", tabIndex: -1 }, texts.collectTitle),
+      this.title,
       this.lead,
       h("div", { class: "task" }, labeled(texts.taskChoice, this.task)),
       importing,
@@ -259,6 +260,7 @@ export class CollectView {
     try {
       report(await action({ signal: control.signal, progress }));
     } finally {
+      if (document.activeElement === cancel) this.title.focus();
       this.progress.hidden = true;
     }
   }
