@@ -621,6 +621,34 @@ describe.skipIf(missing)("using a network", () => {
     await page.context().close();
   });
 
+  it("looks at the other photos where one cannot be read, and says which", async () => {
+    const page = await openPage(browser, studio.url);
+    await goTo(page, "Take along");
+    await given.choose(page, "Open a file", KIT);
+    await page.getByText("whole.zip is open").waitFor();
+    await goTo(page, "Use");
+    await page.evaluate(() => {
+      const { slice } = Blob.prototype;
+      Blob.prototype.slice = function (this: Blob, ...range) {
+        const isGone = (this as File).name?.startsWith("gone");
+        if (isGone) throw new DOMException("the file has gone", "NotReadableError");
+        return slice.apply(this, range);
+      };
+    });
+    const files = ["a.png", "gone.png", "b.png", "gone too.png"].map((name, i) =>
+      photo(name, RED, i),
+    );
+    await page.locator("section:visible input[type=file]").setInputFiles(files);
+    const results = page.getByRole("list", { name: "Predictions" });
+    for (const name of ["a.png", "b.png"]) await results.getByText(name).waitFor();
+    const why = "it could not be read (the file has gone); try it again";
+    await expect
+      .poll(() => page.getByRole("alert").locator("p").allInnerTexts())
+      .toEqual([`gone.png: ${why}\ngone too.png: ${why}`]);
+    expect(page.errors).toEqual([]);
+    await page.context().close();
+  });
+
   it("ends with the part, whatever photos are left to look at", async () => {
     const page = await openPage(browser, studio.url);
     await goTo(page, "Take along");

@@ -2,6 +2,7 @@
 import { type Split, type TaskName, UserError } from "../../contract";
 import type { NewPhoto } from "../../storage/schema";
 import type { Project } from "../project";
+import { reasonOf, type Skipped } from "../skipped";
 import { texts } from "../texts";
 import { findLabels } from "./labels/find";
 import type { Layout } from "./labels/layout";
@@ -16,7 +17,7 @@ const AT_ONCE = 4;
 
 export interface Outcome {
   added: number;
-  skipped: { name: string; reason: string }[];
+  skipped: Skipped[];
 }
 
 export interface Watch {
@@ -170,14 +171,9 @@ async function prepareItem({ source, ...facts }: Item, outcome: Outcome) {
     const prepared = await preparePhoto(await source.open());
     return { name: source.path, recording: 0, ...facts, ...prepared };
   } catch (error) {
-    const reason = error instanceof UserError ? error.message : texts.notTaken(whyOf(error));
-    outcome.skipped.push({ name: source.path, reason });
+    outcome.skipped.push({ name: source.path, reason: reasonOf(error) });
     return null;
   }
-}
-
-function whyOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
 
 /** Results in order, with a few of them under way at once. */

@@ -4,6 +4,7 @@ import type { ClassRecord } from "../../storage/schema";
 import { announce, button, filePicker, h, labeled, setText } from "../dom";
 import { attempt, attempting, note } from "../messages";
 import { NONE, type Project } from "../project";
+import { withSkipped } from "../skipped";
 import { texts } from "../texts";
 import { Column, ownersOf } from "./column";
 import { importInto, importLabeled, type Outcome, type Watch } from "./importing";
@@ -12,7 +13,6 @@ import { type Given, ofDrop, ofFiles, ofPaste, sorted, type Source } from "./sou
 
 /** From how many times as many photos on the balance is worth a word. */
 const UNEVEN = 2;
-const LISTED = 5;
 const TASKS: TaskName[] = ["classification", "attributes"];
 
 type ImportPhotos = (photos: Source[], watch: Watch) => Promise<Outcome>;
@@ -268,11 +268,6 @@ export class CollectView {
 
 function report({ added, skipped }: Outcome): void {
   const said = texts.imported(added, skipped.length);
-  if (!skipped.length) {
-    announce(said);
-    return;
-  }
-  const names = skipped.slice(0, LISTED).map(({ name, reason }) => `${name}: ${reason}`);
-  const more = skipped.length > LISTED ? [texts.and(skipped.length - LISTED)] : [];
-  note([said, ...names, ...more].join("\n"));
+  if (skipped.length) note(withSkipped(said, skipped));
+  else announce(said);
 }

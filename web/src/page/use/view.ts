@@ -5,8 +5,9 @@ import { Camera } from "../collect/camera";
 import { checkPhoto, decode } from "../collect/prepare";
 import { type Given, ofDrop, ofFiles, ofPaste, sorted, type Source } from "../collect/sources";
 import type { Catalog } from "../kits";
-import { attempt, attempting, fail, note, sentence } from "../messages";
+import { attempt, attempting, fail, note } from "../messages";
 import type { Project } from "../project";
+import { reasonOf, type Skipped, withSkipped } from "../skipped";
 import { texts } from "../texts";
 import { Bars, heading } from "./bars";
 import { attributeTable } from "./attributes";
@@ -130,21 +131,24 @@ export class UseView {
       const given = await sorted(await sources);
       await this.others(given);
       const { photos } = given;
-      if (photos.length > SHOWN) note(texts.onlyFirst(SHOWN, photos.length - SHOWN));
+      const more = photos.length - SHOWN;
+      const said = more > 0 ? texts.onlyFirst(SHOWN, more) : "";
+      if (said) note(said);
+      const skipped: Skipped[] = [];
       for (const source of photos.slice(0, SHOWN)) {
-        if (this.element.hidden) break; // the part was left
-        await this.look(source);
+        if (this.element.hidden) return; // the part was left
+        const name = source.path.split("/").at(-1)!;
+        const photo = await opened(source).catch(reasonOf);
+        if (typeof photo === "string") skipped.push({ name, reason: photo });
+        else await this.look(name, photo);
       }
+      if (skipped.length) note(withSkipped(said, skipped));
     });
   }
 
-  private async look(source: Source): Promise<void> {
+  private async look(name: string, blob: Blob): Promise<void> {
     const { model } = this;
     if (!model) return;
-    const blob = await source.open();
-    const name = source.path.split("/").at(-1)!;
-    const refused = await checkPhoto(blob).then(() => "", sentence);
-    if (refused) return note(`${name}: ${refused}`);
     const small = await picture(blob);
     if (this.element.hidden || model !== this.model) return; // and would open a worker again
     const bars = new Bars(model.record);
@@ -211,6 +215,13 @@ export class UseView {
     const sure = isClass ? texts.percent(answer.probabilities[only]!) : "";
     announce(`${name} ${sure ? texts.result(said, sure) : said}`.trim());
   }
+}
+
+/** @throws Error if the file is too large to be decoded, or cannot be read. */
+async function opened(source: Source): Promise<Blob> {
+  const blob = await source.open();
+  await checkPhoto(blob);
+  return blob;
 }
 
 /** How it is told what a photo is. */
