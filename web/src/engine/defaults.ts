@@ -1,11 +1,5 @@
 /** What a run uses where its settings are left out; see device/train/defaults.py, settings.py. */
-import type {
-  Manifest,
-  OptimizerName,
-  ParameterSpec,
-  ResolvedSettings,
-  Settings,
-} from "../contract";
+import type { Manifest, ParameterSpec, ResolvedSettings, Settings } from "../contract";
 
 const MEASURED_IMAGES = 8;
 const FEW_PHOTOS = 200;
@@ -126,5 +120,3 @@ function rateOf(spec: ParameterSpec): keyof Rates {
 export function isLinear(manifest: Manifest): boolean {
   return manifest.embeddings !== null && manifest.task.head.length === 2;
 }
-
-export const OPTIMIZERS: readonly OptimizerName[] = ["adam", "adamw", "sgd"];

@@ -2,7 +2,7 @@
  * Tensors with metadata in one safetensors file, with Pocketune's checksum over everything; as
  * `pocketune.kit.tensors`. Also plain safetensors files, as kits hold them.
  */
-import { UserError, type State, type Tensor } from "../contract";
+import { UserError, type State } from "../contract";
 import { floatBytes, joined, product, sha256, shapeText, utf8 } from "./bytes";
 import { decodeJson, dumpJson, Num, parseJson, type Json } from "./json";
 import rules from "./rules.json";
@@ -94,32 +94,6 @@ export async function readTensors(
 export function readPlain(bytes: Uint8Array, where: string): State {
   const { header, data } = open(bytes, where);
   return readState(header, data, where, () => true);
-}
-
-/** The bytes of a plain safetensors file, in alphabetical order of the names. */
-export function writePlain(tensors: State): Uint8Array<ArrayBuffer> {
-  const header = new Map<string, Json>();
-  const values: Uint8Array[] = [];
-  let end = 0;
-  for (const [name, { shape, data }] of tensors) {
-    const start = end;
-    end += data.byteLength;
-    values.push(floatBytes(data));
-    const offsets: Json = [start, end];
-    header.set(
-      name,
-      new Map<string, Json>([
-        ["dtype", "F32"],
-        ["shape", shape],
-        ["data_offsets", offsets],
-      ]),
-    );
-  }
-  const text = utf8(dumpJson(header, { unicode: true }));
-  const padding = new Uint8Array(-text.length & 7).fill(32);
-  const length = new Uint8Array(8);
-  new DataView(length.buffer).setUint32(0, text.length + padding.length, true);
-  return joined([length, text, padding, ...values]);
 }
 
 /** Checks that tensors of these names and shapes are there; others are left out. */
@@ -220,9 +194,4 @@ function readEntry(
     throw damaged(where, `its tensor ${name} is not described as one`);
   }
   return { dtype, shape, start: start!, end: end! };
-}
-
-/** A tensor of these values. */
-export function tensor(shape: number[], data: Float32Array): Tensor {
-  return { shape, data };
 }

@@ -1,8 +1,10 @@
 /** Files as the browser hands them over: chosen, dropped with their folders, or pasted. */
 import { UserError } from "../../contract";
 import { texts } from "../texts";
-import { MOST_MEMBERS, openArchive } from "./archive";
+import { openArchive } from "./archive";
 import { foldersOf, isOwn } from "./labels/layout";
+
+const MOST_FILES = 200_000;
 
 /** A file that can be opened when it is needed. */
 export interface Source {
@@ -50,7 +52,7 @@ export async function ofDrop(data: DataTransfer): Promise<Source[]> {
 }
 
 function checkCount(count: number): void {
-  if (count > MOST_MEMBERS) throw new UserError(texts.tooManyFiles(MOST_MEMBERS));
+  if (count > MOST_FILES) throw new UserError(texts.tooManyFiles(MOST_FILES));
 }
 
 /** Pictures of the clipboard. */
