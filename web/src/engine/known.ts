@@ -1,7 +1,7 @@
 /** What photos of a run's classes look like, to tell photos of none; see device/use/known.py. */
 import type { Known, Tensor } from "../contract";
 import { type Basis, decompose } from "./head/basis";
-import { dot, times, zeros, row } from "./head/matrix";
+import { columnsOf, dot, type Matrix, row, rowsOf, times, zeros } from "./head/matrix";
 
 const KEPT = 0.95;
 const DIRECTIONS = 16;
@@ -95,7 +95,7 @@ function describe(of: Labeled): Known {
 }
 
 /** The first directions of the largest variance of rows, and all sums of squares, largest first. */
-function principal(values: { rows: number; columns: number; data: Float64Array }) {
+function principal(values: Matrix) {
   const wide = values.rows < values.columns;
   const basis: Basis = wide
     ? decompose(columnsOf(values), values.rows)
@@ -106,18 +106,6 @@ function principal(values: { rows: number; columns: number; data: Float64Array }
     return wide ? times(axis, values).map((value) => value / Math.sqrt(square)) : axis;
   });
   return { axes, squares };
-}
-
-function* rowsOf(matrix: { rows: number; columns: number; data: Float64Array }) {
-  for (let i = 0; i < matrix.rows; i++) yield row(matrix, i);
-}
-
-function* columnsOf(matrix: { rows: number; columns: number; data: Float64Array }) {
-  const column = new Float64Array(matrix.rows);
-  for (let j = 0; j < matrix.columns; j++) {
-    for (let i = 0; i < matrix.rows; i++) column[i] = matrix.data[i * matrix.columns + j]!;
-    yield column;
-  }
 }
 
 /** Vectors (N, D) around the center, with some directions shrunk, of length 1. */

@@ -14,6 +14,19 @@ export function row(matrix: Matrix, index: number): Float64Array {
   return matrix.data.subarray(index * matrix.columns, (index + 1) * matrix.columns);
 }
 
+export function* rowsOf(matrix: Matrix): Generator<Float64Array> {
+  for (let i = 0; i < matrix.rows; i++) yield row(matrix, i);
+}
+
+/** The columns one after the other, each in the place of the one before. */
+export function* columnsOf(matrix: Matrix): Generator<Float64Array> {
+  const column = new Float64Array(matrix.rows);
+  for (let j = 0; j < matrix.columns; j++) {
+    for (let i = 0; i < matrix.rows; i++) column[i] = matrix.data[i * matrix.columns + j]!;
+    yield column;
+  }
+}
+
 export function dot(a: ArrayLike<number>, b: ArrayLike<number>): number {
   let total = 0;
   for (let i = 0; i < a.length; i++) total += a[i]! * b[i]!;

@@ -2,7 +2,7 @@
 import { Random } from "../random";
 import { decompose } from "./basis";
 import type { Layer } from "./form";
-import { add, dot, type Matrix, onto, row, times, zeros } from "./matrix";
+import { add, columnsOf, dot, type Matrix, onto, row, times, zeros } from "./matrix";
 import { type Embeddings, embedding, less, type Sums } from "./sums";
 
 /** Directions that are kept. With more, a classifier gains nothing. */
@@ -51,14 +51,7 @@ export class Projection {
 
 /** An orthonormal basis of rows (Stathopoulos and Wu, 2002). */
 function orthonormal(rows: Matrix): Matrix {
-  const columns = function* () {
-    const column = new Float64Array(rows.rows);
-    for (let j = 0; j < rows.columns; j++) {
-      for (let r = 0; r < rows.rows; r++) column[r] = rows.data[r * rows.columns + j]!;
-      yield column;
-    }
-  };
-  const basis = decompose(columns(), rows.rows);
+  const basis = decompose(columnsOf(rows), rows.rows);
   const axes = zeros(basis.axes.rows, rows.columns);
   for (let m = 0; m < axes.rows; m++) {
     const scale = 1 / Math.sqrt(basis.squares[m]!);
