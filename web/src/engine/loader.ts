@@ -6,6 +6,7 @@ import {
   FinalError,
   type WorkerStore,
 } from "../contract";
+import { joined } from "../formats/bytes";
 import type { Code } from "./code";
 import type { Start } from "./engine";
 import { type ReadPixels, Unreadable } from "./pixels";
@@ -166,27 +167,14 @@ export class Loader {
     }
     if (fresh.length) await this.source.store.writeFeatures(fresh);
     const start = this.cache
-      ? joined(parts, new Float32Array(parts.length * startSize))
-      : await this.source.prepare(joined(parts, new Uint8Array(parts.length * this.pixelsSize)));
+      ? joined(parts, Float32Array)
+      : await this.source.prepare(joined(parts, Uint8Array));
     return { start, labels: photos.map(({ label }) => label), photos: photos.map(({ id }) => id) };
   }
 
   private async encoded(pixels: Uint8Array): Promise<Uint8Array> {
     return this.cache!.code.encode((await this.source.prepare(pixels)) as Float32Array);
   }
-
-  private get pixelsSize(): number {
-    return this.source.size ** 2 * 3;
-  }
-}
-
-function joined<T extends Start>(parts: Start[], into: T): T {
-  let at = 0;
-  for (const part of parts) {
-    into.set(part, at);
-    at += part.length;
-  }
-  return into;
 }
 
 /**

@@ -1,5 +1,6 @@
 /** A whole run: start, steps, and what its result says of the classes. */
 import type { Known, Mistake, PhotoEntry, RunResult } from "../contract";
+import { joined } from "../formats/bytes";
 import { fitKnown, type Labeled } from "./known";
 import type { Loader } from "./loader";
 import { Loop } from "./loop";
@@ -118,17 +119,7 @@ async function embed(run: Run, loop: Loop, photos: Loader, size: number): Promis
     labels.push(...batch.labels.map((label) => run.task.group(label)));
     await run.goOn();
   }
-  return { size, rows: concatenated(rows), labels };
-}
-
-function concatenated(parts: Float32Array[]): Float32Array {
-  const whole = new Float32Array(parts.reduce((total, part) => total + part.length, 0));
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
+  return { size, rows: joined(rows, Float32Array), labels };
 }
 
 function median(values: number[]): number | null {

@@ -1,8 +1,12 @@
-/** Bytes: joining, hashing, and words for them in messages. */
+/** Bytes and values: joining, hashing, and words for them in messages. */
 import { sha256 as digest } from "@noble/hashes/sha2.js";
 
-export function joined(parts: Uint8Array[]): Uint8Array<ArrayBuffer> {
-  const all = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+/** Values one behind the other, in a new array of a kind. */
+export function joined<T extends Uint8Array | Float32Array>(
+  parts: ArrayLike<number>[],
+  Kind: new (length: number) => T,
+): T {
+  const all = new Kind(parts.reduce((sum, part) => sum + part.length, 0));
   let place = 0;
   for (const part of parts) {
     all.set(part, place);
@@ -13,7 +17,7 @@ export function joined(parts: Uint8Array[]): Uint8Array<ArrayBuffer> {
 
 /** SHA-256 in hexadecimal. */
 export async function sha256(...parts: Uint8Array[]): Promise<string> {
-  const bytes = parts.length === 1 ? parts[0]! : joined(parts);
+  const bytes = parts.length === 1 ? parts[0]! : joined(parts, Uint8Array);
   // A page of plain http has no `subtle`, whatever its type says.
   const subtle = crypto.subtle as SubtleCrypto | undefined;
   const found = subtle

@@ -52,7 +52,7 @@ export async function writeTensors(
   const padding = new Uint8Array(-text.length & 7).fill(32);
   const length = new Uint8Array(8);
   new DataView(length.buffer).setUint32(0, text.length + padding.length, true);
-  return joined([length, text, padding, ...values]);
+  return joined([length, text, padding, ...values], Uint8Array);
 }
 
 /** Reads such a file. Throws UserError if it is damaged, of another kind, or a value is not finite. */

@@ -74,7 +74,7 @@ export function writeField({ number, wire, value }: Field): Uint8Array[] {
 export function writeFields(fields: Iterable<Field>): Uint8Array {
   const parts: Uint8Array[] = [];
   for (const field of fields) parts.push(...writeField(field));
-  return joined(parts);
+  return joined(parts, Uint8Array);
 }
 
 export const numberField = (number: number, value: number): Field => ({
