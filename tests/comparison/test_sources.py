@@ -1,6 +1,7 @@
 """Hashes of photos and weights: they follow the content and not the place."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,18 @@ def test_a_change_is_seen(change: str, photos: Path) -> None:
     else:
         first.rename(photos / ("a/0.png" if change == "renamed" else "b/1.png"))
     assert photos_content(str(photos)) != before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_a_change_behind_a_link_is_seen(photos: Path, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for name in ("a", "b"):
+        (linked / name).symlink_to(photos / name)
+    (linked / "b" / "loop").symlink_to(linked)
+    before = photos_content(str(linked))
+    (photos / "a" / "1.png").write_bytes(b"another photo")
+    assert photos_content(str(linked)) != before
 
 
 def test_tables_are_read_and_their_photos_counted(photos: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from pocketune.data.contents import listed_files
-from pocketune.data.sources import is_archive
+from pocketune.data.sources import FolderSource, Source, is_archive
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, regular, sha256
 
@@ -35,28 +36,27 @@ END = 4096
 def photos_content(path: str) -> str:
     """Hash of a .zip; for a folder, of the names, sizes and ends of its files.
 
-    For a table or annotations, it is of these, and of the names, sizes and ends of their photos.
+    Links are followed, as in training. For a table or annotations, it is of these, and of the
+    names, sizes and ends of their photos.
 
     Raises:
         PocketuneError: It cannot be read.
     """
     digest = hashlib.sha256()
+    files: Iterator[tuple[str, Source]]
     with reading(path):
         if is_archive(Path(path)):
             return _digest(Path(path))
         if Path(path).is_file():
             digest.update(Path(path).read_bytes())
-            for name, source in listed_files(path):
-                digest.update(_encoded(name))
-                with suppress(OSError), source.open(name) as content:  # a missing one is skipped
-                    digest.update(_size_and_end(content))
-        for folder, folders, files in os.walk(path):
-            folders.sort()
-            for name in sorted(files):
-                file = Path(folder, name)
-                digest.update(_encoded(file.relative_to(path).as_posix()))
-                with suppress(OSError), regular(file).open("rb") as content:
-                    digest.update(_size_and_end(content))
+            files = listed_files(path)
+        else:
+            folder = FolderSource(Path(path))
+            files = ((name, folder) for name in folder.names())
+        for name, source in files:
+            digest.update(_encoded(name))
+            with suppress(OSError), source.open(name) as content:  # a missing one is skipped
+                digest.update(_size_and_end(content))
     return digest.hexdigest()
 
 
