@@ -45,6 +45,16 @@ def test_downloads_from_the_hub_are_known_by_their_repositories(tmp_path: Path) 
     assert strange == []
 
 
+def test_names_may_have_dots(tmp_path: Path) -> None:
+    values = create_network("resnet18", width=0.25).state_dict()
+    for name in ("mine-v1.0", "mine-v1.1"):
+        save_file(values, tmp_path / f"{name}.safetensors")
+    torch.save(values, tmp_path / "mine-v1.1.pth")
+    found, strange = find_weights(tmp_path)
+    assert [one.path.name for one in found] == ["mine-v1.0.safetensors", "mine-v1.1.safetensors"]
+    assert strange == [("mine-v1.1.pth", "mine-v1.1.safetensors has the same network")]
+
+
 def test_files_that_fit_no_network_are_named(tmp_path: Path) -> None:
     save_file({"conv.weight": torch.zeros(3, 3, 3, 3)}, tmp_path / "other.safetensors")
     (tmp_path / "broken.pth").write_bytes(b"nothing")

@@ -12,6 +12,7 @@ from pocketune.networks import list_networks
 from pocketune.networks.config import PADDINGS, NetworkConfig
 from pocketune.weights.create import create_network
 from pocketune.weights.describe import describe_network
+from pocketune.weights.formats.folded import published_name
 from pocketune.weights.formats.int8 import INT8
 from pocketune.weights.saved import read_description
 from pocketune.weights.width import WIDTHS, kernels_in, kernels_of
@@ -43,7 +44,7 @@ class Pretrained:
 
 
 def find_weights(folder: Path) -> tuple[list[Pretrained], list[tuple[str, str]]]:
-    """The networks whose weights are in a folder; and files that fit none, with the reason.
+    """The networks whose weights are in a folder; and files that are left out, with the reason.
 
     Downloads from the Hugging Face hub are in folders of their own below it.
 
@@ -61,8 +62,10 @@ def find_weights(folder: Path) -> tuple[list[Pretrained], list[tuple[str, str]]]
         except PocketuneError as error:
             strange.append((title_of(path), _reason(error, path)))
             continue
-        title = path.name.partition(".")[0] if path.parent == folder else title_of(path)
-        found.setdefault(f"{title} {one.config}", one)
+        title = published_name(path) if path.parent == folder else title_of(path)
+        first = found.setdefault(f"{title} {one.config}", one)
+        if first is not one:
+            strange.append((title_of(path), f"{title_of(first.path)} has the same network"))
     return list(found.values()), strange
 
 

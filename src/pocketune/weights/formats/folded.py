@@ -130,8 +130,12 @@ def _identity(name: str, norm: nn.Module, shift: Tensor) -> dict[str, Tensor]:
 
 def _description(path: Path) -> Path:
     """`<net>.arch.json` in the folder of `<net>.float32.safetensors`; it may not exist."""
-    net = path.stem.removesuffix(".float32").removesuffix(".int8")
-    return path.with_name(f"{net}.arch.json")
+    return path.with_name(f"{published_name(path)}.arch.json")
+
+
+def published_name(path: Path) -> str:
+    """`<net>` of `<net>.float32.safetensors` and `<net>.int8.npz`; of other files the stem."""
+    return path.stem.removesuffix(".float32").removesuffix(".int8")
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
