@@ -211,6 +211,24 @@ def test_a_backbone_may_end_early(tmp_path: Path) -> None:
             create_network("lraspp", **{**options, "weights": weights, "first_blocks": 7})
 
 
+def test_a_head_is_put_where_its_weights_end(tmp_path: Path) -> None:
+    source = moved(create_network("mobilenet_v2", width=0.1, first_blocks=7)).eval()
+    save_network(source, tmp_path / "short.safetensors")
+    images = torch.randn(1, 3, 64, 64)
+    options = {"backbone": "mobilenet_v2", "output_stride": 32, **SMALL}
+    maps = images
+    for stage in source.stages(feature_fusion=False)[:8]:  # the stem and seven blocks
+        maps = stage.module(maps)
+    for weights in (tmp_path / "short.safetensors", source):
+        network = create_network("fcn", weights=weights, **options).eval()
+        assert torch.equal(network.backbone(images)[-1], maps)
+        assert about(network).config.first_blocks == 7
+        described = describe_network("fcn", weights=weights, **options)
+        assert described == about(network).config
+        with pytest.raises(PocketuneError, match=r"end before stage 10, which .*: keep fewer"):
+            create_network("fcn", weights=weights, first_blocks=10, **options)
+
+
 def test_a_pruned_backbone_may_end_early(tmp_path: Path) -> None:
     source = create_network("efficientnet_lite0", width=0.1)
     source = prune(source, {"blocks.2.0": 0.5, "blocks.4.1": 0.5}, importance="weight").eval()

@@ -19,11 +19,11 @@ from pocketune.surgery.norms import use_norms
 from pocketune.surgery.truncate import truncate
 from pocketune.weights.describe import (
     Weights,
-    changed_as,
     completed,
     fetched,
     followed,
     has_decode_head,
+    on_backbone,
 )
 from pocketune.weights.download import download
 from pocketune.weights.formats.files import load_state, read_state, unwrap
@@ -163,6 +163,7 @@ def _on_backbone(
     config: NetworkConfig, weights: Weights, normalization: Normalization | None
 ) -> nn.Module:
     """The network of `config` with a backbone of these weights and a random head."""
+    config = on_backbone(config, weights)
     network = make_network(config)
     options = backbone_config(config).to_dict()
     del options["classes"], options["feature_fusion"]  # those of the weights
@@ -170,12 +171,10 @@ def _on_backbone(
     assert isinstance(network, DenseNetwork)
     network.backbone = Backbone(stages_of(source, feature_fusion=True), network.backbone.taps)
     use_norms(network, config.norm, standardized=config.standardized)
-    facts = about(source)
-    assert facts.config is not None
     set_about(
         network,
-        config=changed_as(config, facts.config),
-        normalization=facts.normalization,
+        config=config,
+        normalization=about(source).normalization,
         random_decode_head=True,
     )
     return network

@@ -58,9 +58,7 @@ def describe_network(
     if is_dense(name):
         config = replace(config, first_blocks=first_blocks)
         if weights is not None and not has_decode_head(weights):
-            config = with_published_options(config)
-            known = completed(backbone_config(config), weights, None)[0]
-            return changed_as(config, known)
+            return on_backbone(with_published_options(config), weights)
     config = completed(config, weights, None)[0]
     if first_blocks is None or is_dense(name):
         return config
@@ -179,9 +177,14 @@ def _ending_as(config: NetworkConfig, there: NetworkConfig, source: str) -> Netw
     return replace(config, first_blocks=there.first_blocks)
 
 
-def changed_as(config: NetworkConfig, source: NetworkConfig) -> NetworkConfig:
-    """The config with the pruned blocks and lite residual modules of its backbone's weights."""
-    config = replace(config, subnet=source.subnet)
+def on_backbone(config: NetworkConfig, weights: Weights) -> NetworkConfig:
+    """The config of a decode head over a backbone of these weights.
+
+    It has the blocks of the weights, with the pruned ones and the lite residual modules.
+    """
+    source = completed(backbone_config(config), weights, None)[0]
+    first_blocks = config.first_blocks or source.first_blocks
+    config = replace(config, subnet=source.subnet, first_blocks=first_blocks)
     if not source.hidden and not source.branches:
         return config
     with torch.device("meta"):

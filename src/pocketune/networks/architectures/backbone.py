@@ -35,7 +35,7 @@ class Backbone(nn.ModuleDict):
         channels: Those of each output.
 
     Raises:
-        PocketuneError: A stage is missing.
+        PocketuneError: A stage is missing or empty.
     """
 
     def __init__(self, stages: Sequence[Stage], taps: Sequence[str]) -> None:
@@ -48,7 +48,7 @@ class Backbone(nn.ModuleDict):
         count = max(map(names.index, taps)) + 1
         super().__init__({stage.name: stage.module for stage in stages[:count]})
         self.taps = tuple(taps)
-        self.channels = tuple(_output_channels(self[tap]) for tap in taps)
+        self.channels = tuple(_output_channels(tap, self[tap]) for tap in taps)
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """Normalized images (N, 3, H, W) -> one feature map for each tap."""
@@ -123,7 +123,12 @@ def _count(blocks: Sequence[nn.Module], stage: nn.Module) -> int:
     return sum(block in inside for block in blocks)
 
 
-def _output_channels(module: nn.Module) -> int:
+def _output_channels(name: str, stage: nn.Module) -> int:
     """Channels of the last norm: every block and layer here ends with one, up to activations."""
-    *_, norm = (part for part in module.modules() if is_norm(part))
-    return len(norm.get_parameter("weight"))
+    norms = [part for part in stage.modules() if is_norm(part)]
+    if not norms:
+        raise PocketuneError(
+            f"the backbone's weights end before stage {name}, which the decode head reads: keep "
+            "fewer first blocks"
+        )
+    return len(norms[-1].get_parameter("weight"))
