@@ -19,7 +19,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks import normalize
 from pocketune.shrinking import ShrinkingRecipe, pretrain_supernet
 from pocketune.shrinking.phases import phases
-from pocketune.shrinking.pretraining import _average_gradients
+from pocketune.shrinking.pretraining import _average_gradients, _size
 from pocketune.supernet import Space, Supernet, load_supernet
 
 pytest.importorskip("lightning_fabric")
@@ -177,6 +177,18 @@ class Two:
     def all_reduce(self, value: torch.Tensor, reduce_op: str) -> torch.Tensor:
         assert reduce_op == "mean"
         return (value + 3 * value) / 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "drawn"),
+    [((24, 32), {24, 28, 32}), ((26, 28, 37), {26, 28, 32, 36, 37}), ((30,), {30})],
+)
+def test_sizes_are_drawn_from_the_smallest_to_the_largest(
+    sizes: tuple[int, ...], drawn: set[int]
+) -> None:
+    space = Space.from_dict({**SPACE.to_dict(), "sizes": list(sizes)})
+    rng = np.random.default_rng(0)
+    assert {_size(space, rng) for _ in range(100)} == drawn
 
 
 def test_gradients_are_averaged_over_processes() -> None:

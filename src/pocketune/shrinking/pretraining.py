@@ -52,8 +52,8 @@ def pretrain_supernet(
     """Pretrain all sub-networks of a supernet in place, and write it to `out` after each epoch.
 
     Every step draws sub-networks uniformly from the choices of the phase, the same on all devices,
-    and adds their gradients; every batch has a size drawn from the multiples of 4 px between the
-    smallest and the largest of the space. A teacher's soft labels are added to the labels.
+    and adds their gradients; every batch has a size drawn from the smallest and the largest of the
+    space and the multiples of 4 px between them. A teacher's soft labels are added to the labels.
 
     A stopped run resumes from its last complete epoch when it is called again with the same
     arguments, and then gives the same values, bit for bit. Until it ends, its progress is in the
@@ -249,8 +249,9 @@ class _Training:
 
 def _size(space: Space, rng: np.random.Generator) -> int:
     """The side of the images of a batch."""
-    sizes = range(space.sizes[0], space.sizes[-1] + 1, STEP)
-    return int(rng.choice(sizes))
+    smallest, largest = space.sizes[0], space.sizes[-1]
+    between = range(smallest - smallest % STEP + STEP, largest, STEP)
+    return int(rng.choice(sorted({smallest, *between, largest})))
 
 
 def _resized(images: Tensor, size: int) -> Tensor:
