@@ -127,6 +127,15 @@ def test_photos_of_other_classes_need_a_teacher(photos: ImageDataset, tmp_path: 
     assert all(torch.equal(value, before[name]) for name, value in teacher.state_dict().items())
 
 
+def test_a_space_without_choices_from_a_phase_on_is_refused(
+    photos: ImageDataset, tmp_path: Path
+) -> None:
+    made = Supernet(Space.from_dict({**SPACE.to_dict(), "expansions": [6]}))
+    recipe, out = ShrinkingRecipe(start="width"), tmp_path / "out.safetensors"
+    with pytest.raises(PocketuneError, match="no smaller choices that the phase width or a later"):
+        pretrain_supernet(made, photos, out, recipe=recipe, accelerator="cpu")
+
+
 def test_a_step_adds_the_gradients_of_its_sub_networks(
     photos: ImageDataset, tmp_path: Path
 ) -> None:

@@ -76,8 +76,9 @@ def pretrain_supernet(
         The mean loss of each epoch that this call has trained.
 
     Raises:
-        PocketuneError: The photos or the teacher do not match the supernet; `out` cannot be
-            written; the progress is of another run; or Lightning Fabric is not installed.
+        PocketuneError: The photos or the teacher do not match the supernet; its space has nothing
+            to shrink from the phase `start` on; `out` cannot be written; the progress is of another
+            run; or Lightning Fabric is not installed.
     """
     recipe, out = recipe or ShrinkingRecipe(), Path(out)
     check_saveable(out)
@@ -111,7 +112,13 @@ class _Training:
     ) -> None:
         self.supernet, self.out, self.recipe, self.fabric = supernet, out, recipe, fabric
         self.photos, self.given = photos, teacher
-        self.phases = phases(supernet.space, recipe.epochs, recipe.start or LARGEST)
+        start = recipe.start or LARGEST
+        self.phases = phases(supernet.space, recipe.epochs, start)
+        if not self.phases:
+            raise PocketuneError(
+                f"the space has no smaller choices that the phase {start} or a later one would "
+                "train: give more of them, or start earlier; with epochs=0 nothing is trained"
+            )
         _make_equal(supernet, fabric)
         fabric.to_device(supernet)
         self.optimizer = sgd(supernet, recipe.lr, recipe.weight_decay)
