@@ -80,6 +80,23 @@ def test_weights_that_are_not_shrunk(photos: Path, tmp_path: Path) -> None:
     assert torch.equal(sizes, sizes.sort(descending=True).values)
 
 
+def test_accuracies_are_of_so_many_validation_photos_as_are_measured(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, out = tmp_path / "weights.safetensors", tmp_path / "supernet.safetensors"
+    save_network(create_network("mobilenet_v2", width=0.1, classes=2), weights)
+    given = ("--weights", str(weights), "--epochs", "0")
+    monkeypatch.setattr("pocketune.extractor.measuring.HELD", 1)
+    assert "% of 1 validation photos are right" in run(photos, out, *given).stdout
+    for name in ("dark", "light"):
+        (tmp_path / "few" / name).mkdir(parents=True)
+        (tmp_path / "few" / name / "0.png").write_bytes((photos / name / "0.png").read_bytes())
+    done = run(tmp_path / "few", out, *given)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[-1] == f"saved in {out}"
+    assert "validation photos" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -137,19 +137,21 @@ def pretrain_supernet(
 
 
 def _print_accuracies(supernet: Supernet, splits: Splits) -> None:
-    """Those of the extremes on the validation photos, if these are of the same classes."""
-    from pocketune.extractor.measuring import Measurer
+    """Those of the extremes on validation photos, if there are any and of the same classes."""
+    from pocketune.extractor.measuring import HELD, Measurer
 
     train, held, space = splits.train, splits.val, supernet.space
     task = train.labeled
     if task.dense or task.activation != "softmax" or len(task.classes) != space.classes:
         return
+    if not len(held):
+        return
     measurer = Measurer(supernet.cpu().eval(), train, held, task)
     for name, config in (("smallest", space.smallest), ("largest", space.largest)):
         (pair,) = measurer.measure([config])
         print(
-            f"{name} sub-network, {config.size} px: {pair.accuracy:.1%} of {len(held)} validation "
-            "photos are right"
+            f"{name} sub-network, {config.size} px: {pair.accuracy:.1%} of {min(len(held), HELD)} "
+            "validation photos are right"
         )
 
 
