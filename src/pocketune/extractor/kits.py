@@ -82,7 +82,8 @@ def _build(
     """The kit of a sub-network, whose values are also kept in a file of their own."""
     network = supernet.subnet(config).eval()
     batches = sample_batches(network, photos, size=config.size, count=STATISTICS, batch=64)
-    estimate_batch_norm(network, batches)
+    # one photo has no variance where its maps are of one pixel
+    estimate_batch_norm(network, (batch for batch in batches if len(batch) > 1))
     save_network(network, file)
     described = about(network).config
     assert described is not None
