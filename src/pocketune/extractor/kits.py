@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pocketune.authoring import build_kit
 from pocketune.compiler.progress import Progress
@@ -13,7 +14,8 @@ from pocketune.errors import PocketuneError
 from pocketune.extractor.costs import Forecaster, keeps
 from pocketune.extractor.record import CHOSEN, Finalist
 from pocketune.extractor.settings import ExtractorSettings
-from pocketune.kit.kit import Kit
+from pocketune.kit.kit import Kit, kit_files
+from pocketune.kit.writer import check_place, write_kit
 from pocketune.methods import Method
 from pocketune.networks import about
 from pocketune.supernet import SubnetConfig, Supernet
@@ -38,6 +40,7 @@ def build_chosen(
     """Build the kit of the first finalist whose kit keeps the limits.
 
     A kit may need more than its forecast: which layers stay in float32 is known when it is built.
+    Until one keeps the limits, what is at `out` stays.
 
     Returns:
         The finalists, the one of the kit first, with the memory of that kit; the kit's identity.
@@ -45,23 +48,29 @@ def build_chosen(
     Raises:
         PocketuneError: None of the kits keeps them.
     """
+    check_place(out)
     for number, finalist in enumerate(finalists):
         config = finalist.forecast.config
-        kit = _build(
-            supernet,
-            config,
-            out,
-            method=forecaster.method,
-            photos=photos,
-            settings=settings,
-            file=folder / CHOSEN,
-            progress=progress,
-        )
-        cost = forecaster.cost(kit.manifest)
-        forecast = replace(finalist.forecast, memory=cost.memory, step_seconds=cost.step_seconds)
-        if keeps(forecast, settings):
-            rest = [each for place, each in enumerate(finalists) if place != number]
-            return (replace(finalist, forecast=forecast), *rest), kit.identity
+        with TemporaryDirectory(prefix="pocketune-") as scratch:
+            kit = _build(
+                supernet,
+                config,
+                Path(scratch) / "kit",
+                method=forecaster.method,
+                photos=photos,
+                settings=settings,
+                file=folder / CHOSEN,
+                progress=progress,
+            )
+            cost = forecaster.cost(kit.manifest)
+            forecast = replace(
+                finalist.forecast, memory=cost.memory, step_seconds=cost.step_seconds
+            )
+            if keeps(forecast, settings):
+                files = {name: kit.source(name) for name in kit_files(kit.manifest)}
+                kit = write_kit(out, kit.manifest, files, verify=False)
+                rest = [each for place, each in enumerate(finalists) if place != number]
+                return (replace(finalist, forecast=forecast), *rest), kit.identity
     raise PocketuneError(
         f"the kits of all sub-networks that were found need more than {settings.limits_text}; "
         "give a little more"
