@@ -83,6 +83,18 @@ def test_few_validation_photos_do_not_choose_the_threshold() -> None:
     assert Known.fit(x, labels, x[:20]).threshold != Known.fit(x, labels).threshold
 
 
+def test_classes_of_a_single_photo_do_not_choose_the_threshold() -> None:
+    x, labels, _, _ = clusters(0, classes=8, each=12)
+    few = (labels < 4) | (np.arange(len(labels)) % 12 == 0)  # four classes of 12, and four of one
+    without = Known.fit(x[labels < 4], labels[labels < 4]).threshold
+    assert Known.fit(x[few], labels[few]).threshold < 1.2 * without
+
+
+def test_a_single_photo_of_each_class_accepts_all() -> None:
+    x, labels, _, _ = clusters(0, each=1)
+    assert Known.fit(x, labels).threshold == 2
+
+
 @pytest.mark.parametrize("each", [1, 2])
 def test_a_photo_or_two_of_each_class_are_enough_to_say_something(each: int) -> None:
     x, labels, _, _ = clusters(0, each=each)

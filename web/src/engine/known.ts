@@ -128,25 +128,22 @@ function map(known: Known, rows: ArrayLike<number>): Float32Array {
   return mapped;
 }
 
-/** The distance of each photo by a description that it is not in, of each fifth in turn. */
+/** Distances of photos by a description that they are not in, of each fifth in turn. */
 function leftOut(of: Labeled): Float32Array {
-  const seen = new Map<number, number>();
-  const folds = of.labels.map((label) => {
-    const place = seen.get(label) ?? 0;
-    seen.set(label, place + 1);
-    return place % FOLDS;
-  });
-  const distances = new Float32Array(of.labels.length);
-  for (const fold of new Set(folds)) {
-    const inside = folds.flatMap((own, i) => (own === fold ? [] : [i]));
-    // A single photo of each class says nothing of the others: accept all.
-    if (!inside.length) return distances.fill(2);
+  const seen = new Map<number, number[]>();
+  of.labels.forEach((label, i) => seen.set(label, [...(seen.get(label) ?? []), i]));
+  // The only photo of a class is in all: without it, its class would be as far as any other.
+  const classes = [...seen.values()].filter((own) => own.length > 1);
+  const distances: number[] = [];
+  for (let fold = 0; fold < FOLDS; fold++) {
+    const outside = classes.flatMap((own) => own.filter((_, place) => place % FOLDS === fold));
+    if (!outside.length) continue;
+    const inside = of.labels.flatMap((_, i) => (outside.includes(i) ? [] : [i]));
     const described = describe(subset(of, inside));
-    const outside = folds.flatMap((own, i) => (own === fold ? [i] : []));
-    const found = distancesOf(described, subset(of, outside).rows);
-    outside.forEach((i, k) => (distances[i] = found[k]!));
+    distances.push(...distancesOf(described, subset(of, outside).rows));
   }
-  return distances;
+  // A single photo of each class says nothing of the others: accept all.
+  return Float32Array.from(distances.length ? distances : [2]);
 }
 
 function subset(of: Labeled, indices: number[]): Labeled {

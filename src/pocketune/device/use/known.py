@@ -81,7 +81,8 @@ class Known:
             embeddings: (N, D), of training photos.
             labels: (N,), the class of each; classes without photos have no mean.
             held_out: Embeddings of validation photos, which choose the threshold. If there are
-                fewer than 20, the training photos do, each fifth of them left out in turn.
+                fewer than 20, the training photos do, each fifth of them left out in turn; the only
+                photo of a class is not.
             kept: Share of the photos that the threshold accepts.
         """
         known = cls._described(embeddings, labels)
@@ -202,16 +203,21 @@ def _principal(values: Exact) -> tuple[Exact, Exact]:
 
 
 def _left_out(embeddings: FloatArray, labels: NDArray[np.int64]) -> FloatArray:
-    """The distance (N,) of each photo by a description that it is not in."""
-    folds = np.empty(len(labels), np.int64)
+    """The distance (M,) of each photo by a description that it is not in.
+
+    The only photo of a class is in all of them: without it, its class would be as far as any other.
+    """
+    folds = np.full(len(labels), _FOLDS)
     for label in distinct(labels):
         own = np.flatnonzero(labels == label)
-        folds[own] = np.arange(len(own)) % _FOLDS
-    distances = np.empty(len(labels), np.float32)
-    for fold in distinct(folds):
-        out = folds == fold
-        if out.all():  # a single photo of each class says nothing of the others: accept all
-            return np.full(len(labels), 2, np.float32)
-        described = Known._described(embeddings[~out], labels[~out])
-        distances[out] = described.distances(embeddings[out])
-    return distances
+        if len(own) > 1:
+            folds[own] = np.arange(len(own)) % _FOLDS
+    distances = [
+        Known._described(embeddings[folds != fold], labels[folds != fold]).distances(
+            embeddings[folds == fold]
+        )
+        for fold in distinct(folds)
+        if fold < _FOLDS
+    ]
+    # A single photo of each class says nothing of the others: accept all.
+    return np.concatenate(distances) if distances else np.full(1, 2, np.float32)
