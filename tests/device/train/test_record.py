@@ -1,7 +1,9 @@
 """The record of a finished run: it says what the run was and gave, and survives its file."""
 
 import json
+import os
 import statistics
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -118,6 +120,15 @@ def test_validation_photos_that_cannot_be_decoded_are_not_scored(
     damaged.write_bytes(damaged.read_bytes()[:60])
     found = RunRecord.read(run(photos=own).run).photos
     assert (found.validation, found.unreadable, found.scored) == (6, 1, 5)
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="its file names are text")
+def test_photos_in_a_folder_whose_name_is_no_text_are_recorded(
+    run: Run, photos: Path, tmp_path: Path
+) -> None:
+    strange = tmp_path / os.fsdecode(b"photos \xff")
+    strange.symlink_to(photos, target_is_directory=True)
+    assert RunRecord.read(run(photos=strange, epochs=1).run).photos.name == "photos ?"
 
 
 def test_an_interrupted_run_has_none_until_it_is_resumed(run: Run, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketune.device.machine import Machine
 from pocketune.device.train.log import read_log
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, printable
 from pocketune.files import ARCHIVE_DAMAGE, reading, replacing
 from pocketune.kit.names import BEST, METRICS, RESULT
 from pocketune.kit.storage import run_file
@@ -244,7 +244,7 @@ def _photos(run: Run) -> PhotosRecord:
     photos, splits = run.photos, run.photos.splits
     skipped = () if photos.validation is None else photos.validation.skipped
     return PhotosRecord(
-        name=photos.path.name or "photos",
+        name=printable(photos.path.name) or "photos",
         training=len(splits.train),
         validation=len(splits.val),
         fingerprint=run.identity.photos,
