@@ -169,24 +169,9 @@ describe.skipIf(missing)("a run that fails", () => {
 
   it("in a step goes on from its checkpoint", async () => {
     const context = await browser.newContext();
-    await context.addInitScript(() => {
-      const workers: Worker[] = [];
-      const Original = Worker;
-      window.Worker = class extends Original {
-        constructor(address: string | URL, options?: WorkerOptions) {
-          super(address, options);
-          workers.push(this);
-        }
-      };
-      Object.assign(window, {
-        failStep: () => {
-          const data = { kind: "error", message: "The run has failed: out of memory" };
-          workers.at(-1)!.dispatchEvent(new MessageEvent("message", { data }));
-        },
-      });
-    });
+    await given.keepWorkers(context);
     const page = await paused(context);
-    await page.evaluate(() => (window as unknown as { failStep(): void }).failStep());
+    await given.workerSays(page, { kind: "error", message: "The run has failed: out of memory" });
     expect(await told(page)).toBe("The run has failed: out of memory.");
     await goTo(page, "Collect"); // where the message is gone
     await goTo(page, "Train");

@@ -22,7 +22,8 @@ const PHASES = [
   ["computing the classifier", /^Computing a classifier/],
   ["validation before the first step", /^Looking at the held-out/],
   ["steps and validation", /^Epoch 1 of 1/],
-  ["classifier again, and the result", /^Computing a classifier/],
+  ["classifier again", /^Computing a classifier/],
+  ["what the result is like", /^Looking at what it has learned/],
   ["done", /^Done/],
 ] as const;
 

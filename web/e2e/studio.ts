@@ -116,6 +116,30 @@ export async function openPage(
   return Object.assign(page, { errors });
 }
 
+/** Let `workerSays` reach the workers of a context's pages. */
+export async function keepWorkers(context: BrowserContext): Promise<void> {
+  await context.addInitScript(() => {
+    const workers: Worker[] = [];
+    const Original = Worker;
+    window.Worker = class extends Original {
+      constructor(address: string | URL, options?: WorkerOptions) {
+        super(address, options);
+        workers.push(this);
+      }
+    };
+    Object.assign(window, {
+      say: (data: object) => workers.at(-1)!.dispatchEvent(new MessageEvent("message", { data })),
+    });
+  });
+}
+
+/** The page hears this from the worker that it has started last. */
+export function workerSays(page: Page, message: object): Promise<void> {
+  return page.evaluate((data) => {
+    (window as unknown as { say(data: object): void }).say(data);
+  }, message);
+}
+
 export interface MadeFile {
   name: string;
   mimeType: string;

@@ -309,7 +309,7 @@ export interface RunResult {
   stepSeconds: number | null;
 }
 
-export type Phase = "opening" | "features" | "head" | "training" | "validating" | "done";
+export type Phase = "opening" | "features" | "head" | "training" | "validating" | "result" | "done";
 
 export type TrainEvent =
   | { kind: "device"; choice: Choice }

@@ -55,8 +55,8 @@ export class Run {
   readonly imbalance: number;
   /** What is added to the logits while the run trains, for classes of uneven size. */
   readonly offsets: Float32Array | null;
-  /** Whether the user has asked it to stop: it ends with what it has, and asks no more. */
-  private stopped = false;
+  /** Whether it only has to say what its result is like, by itself or as the user has asked. */
+  private ended = false;
 
   constructor(readonly options: RunOptions) {
     const { kit, photos, classes, resume } = options;
@@ -129,9 +129,15 @@ export class Run {
     return new Loader(photos, this.source(engine), this.manifest.batch, null);
   }
 
-  /** Throws Stopped, once; or goes on when it may. */
+  /** It has what it ends with: a request would only lose that. */
+  end(): void {
+    this.ended = true;
+    this.options.emit({ kind: "phase", phase: "result" });
+  }
+
+  /** Throws Stopped, or goes on when it may. */
   async goOn(save?: () => void): Promise<void> {
-    if (this.stopped) return;
+    if (this.ended) return;
     let request = await this.options.asked();
     if (request !== "go") save?.();
     if (request === "pause") this.options.emit({ kind: "paused" });
@@ -139,9 +145,7 @@ export class Run {
       await new Promise((wake) => setTimeout(wake, 50));
       request = await this.options.asked();
     }
-    if (request !== "stop") return;
-    this.stopped = true;
-    throw new Stopped();
+    if (request === "stop") throw new Stopped();
   }
 
   progress(done: number, total: number, secondsEach: number, images = this.manifest.batch): void {

@@ -19,6 +19,7 @@ export async function train(options: RunOptions): Promise<RunResult | null> {
   try {
     const loop = new Loop(run, options.resume ?? (await startValues(run)));
     await loop.toTheEnd();
+    run.end();
     return await resultOf(run, loop);
   } catch (error) {
     if (error instanceof Stopped) return null;

@@ -336,6 +336,7 @@ export const texts = {
     head: "Computing a classifier from the photos",
     training: "Training",
     validating: "Looking at the held-out photos",
+    result: "Looking at what it has learned",
     done: "Done",
   },
   paused: "Paused",

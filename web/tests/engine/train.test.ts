@@ -183,6 +183,33 @@ describe("a run that the user stops", () => {
   test("before it has been validated has nothing to keep", async () => {
     expect((await runSmall(after(0))).result).toBeNull();
   });
+
+  const trainedOnAll = photosOf(40).map((photo) => ({ ...photo, split: "train" as const }));
+  test.each([
+    ["with steps", { settings: { ...SGD, epochs: 1 } }],
+    ["without steps", { settings: { ...SGD, epochs: 0 } }],
+    ["without validation", { settings: { ...SGD, epochs: 1 }, photos: trainedOnAll }],
+  ])("whenever it can be used has a result, %s", async (_, options: Options) => {
+    const stoppedAt = async (batch: number) => {
+      let asked = 0;
+      const run = await runSmall({
+        ...options,
+        asked: async () => (asked++ < batch ? "go" : "stop"),
+      });
+      return { ...run, asked };
+    };
+    const { result, asked: batches } = await stoppedAt(Infinity);
+    expect(batches).toBeGreaterThan(8);
+    for (let batch = 0; batch <= batches; batch++) {
+      const { events, result: kept } = await stoppedAt(batch);
+      const usable = events.some((event) => event.kind === "epoch" && event.usable);
+      expect([batch, kept !== null]).toEqual([batch, usable]);
+      expect(events.some((event) => event.kind === "phase" && event.phase === "result")).toBe(
+        usable,
+      );
+      if (kept?.counters.finished === "steps") expect(timeless(kept)).toEqual(timeless(result!));
+    }
+  });
 });
 
 describe("features that are kept", () => {

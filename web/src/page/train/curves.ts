@@ -85,9 +85,13 @@ export class Curves {
     }
   }
 
-  /** Until the run has ended, there is nothing more to show. */
   stopping(): void {
-    this.say(texts.stopping);
+    this.ending(texts.stopping);
+  }
+
+  /** Until the run has ended, there is nothing more to show. */
+  private ending(said: string): void {
+    this.say(said);
     setText(this.values.left, "–");
     this.bar.removeAttribute("value");
   }
@@ -129,7 +133,8 @@ export class Curves {
 
   /** Within epochs, steps and validation take turns, which is no news. */
   private begins(phase: Phase): void {
-    if (!this.epochs || phase === "done") this.say(texts.phases[phase]);
+    if (phase === "result") this.ending(texts.phases.result);
+    else if (!this.epochs || phase === "done") this.say(texts.phases[phase]);
     else if (phase === "features" || phase === "head") setText(this.phase, texts.phases[phase]);
     else if (phase === "training") {
       setText(this.phase, texts.epoch(Math.min(this.done + 1, this.epochs), this.epochs));

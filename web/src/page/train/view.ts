@@ -23,7 +23,8 @@ export interface TrainActions {
   toUse(): void;
 }
 
-type State = "ready" | "running" | "paused" | "stopping" | "done";
+/** A run that is ending heeds nothing more. */
+type State = "ready" | "running" | "paused" | "ending" | "done";
 
 export class TrainView {
   readonly element: HTMLElement;
@@ -200,9 +201,10 @@ export class TrainView {
   }
 
   private on(event: TrainEvent): void {
-    if (this.state === "stopping" && this.run.isRunning) return;
+    if (this.state === "ending" && this.run.isRunning) return;
     this.curves.on(event);
     if (event.kind === "paused") this.set("paused");
+    else if (event.kind === "phase" && event.phase === "result") this.set("ending");
     else if (event.kind === "epoch") this.showUsable(event);
     else if (event.kind === "diverged") note(event.message);
     else if (event.kind === "stopped") this.interrupted();
@@ -258,7 +260,7 @@ export class TrainView {
     this.lead.hidden = busy;
     this.kits.element.hidden = busy;
     this.form.element.hidden = busy;
-    if (!busy || state === "stopping") this.usable.hidden = true;
+    if (!busy || state === "ending") this.usable.hidden = true;
     if (busy) this.usable.before(this.controls);
     else this.form.element.after(this.controls);
     this.showControls();
@@ -273,7 +275,7 @@ export class TrainView {
     const { busy } = this;
     this.furtherRow.hidden = busy || !this.isOfKit();
     if (this.model) setText(this.furtherText, texts.further(this.model.name));
-    if (this.state === "stopping") {
+    if (this.state === "ending") {
       fill(this.controls);
     } else if (busy) {
       const paused = this.state === "paused";
@@ -308,7 +310,7 @@ export class TrainView {
   private stop(): void {
     this.run.stop();
     this.curves.stopping();
-    this.set("stopping");
+    this.set("ending");
   }
 
   private goOn(): void {
