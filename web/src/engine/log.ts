@@ -1,20 +1,21 @@
-/** The lines of a run's metrics.jsonl, and its pace; see device/train/log.py. */
+/** The lines of a run's metrics.jsonl, and its pace, by the run's clock; see device/train/log.py. */
 import type { Counters, LogLine, Score } from "../contract";
 
 export class RunLog {
-  /** Milliseconds of the clock at which the run would have begun without pauses. */
+  /** Milliseconds of the clock at which the run would have begun without interruptions. */
   private readonly began: number;
 
   constructor(
     readonly lines: LogLine[],
     elapsed: number,
+    private readonly now: () => number,
     private readonly heap: () => number,
   ) {
-    this.began = performance.now() - 1000 * elapsed;
+    this.began = now() - 1000 * elapsed;
   }
 
   get elapsed(): number {
-    return (performance.now() - this.began) / 1000;
+    return (this.now() - this.began) / 1000;
   }
 
   get stepSeconds(): number[] {
@@ -70,16 +71,20 @@ export class RunLog {
 /** Seconds of a step as a moving average with a half-life of seven steps. */
 export class Pace {
   seconds = 0;
-  private last = performance.now();
+  private last: number;
+
+  constructor(private readonly now: () => number) {
+    this.last = now();
+  }
 
   /** Leaves out the time since the last step, such as that of a validation. */
   restart(): void {
-    this.last = performance.now();
+    this.last = this.now();
   }
 
   /** Counts a step; returns the seconds that it took. */
   tick(): number {
-    const now = performance.now();
+    const now = this.now();
     const taken = (now - this.last) / 1000;
     this.last = now;
     this.seconds = this.seconds ? 0.9 * this.seconds + 0.1 * taken : taken;

@@ -34,7 +34,7 @@ export class Loop {
   private readonly optimizer: Optimizer;
   private readonly training: TrainingLoader;
   private readonly validation: Loader;
-  private readonly pace = new Pace();
+  private readonly pace: Pace;
   private savedAt = performance.now();
 
   /** From the values of a new run, or from a checkpoint. */
@@ -48,7 +48,9 @@ export class Loop {
     const values = isNew ? this.withOffsets(from.values, 1) : from.state;
     this.engine = new Engine(options.kit, values, options.classes.length);
     this.best = copyState(isNew ? from.values : from.best);
-    this.log = new RunLog(isNew ? [] : [...from.log], this.counters.elapsed, options.heap);
+    const lines = isNew ? [] : [...from.log];
+    this.log = new RunLog(lines, this.counters.elapsed, run.now, options.heap);
+    this.pace = new Pace(run.now);
     this.optimizer = new Optimizer(settings.optimizer, this.engine.parameters, {
       momentum: settings.momentum ?? 0.9,
       weightDecay: settings.weight_decay,

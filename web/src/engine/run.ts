@@ -57,6 +57,10 @@ export class Run {
   readonly offsets: Float32Array | null;
   /** Whether it only has to say what its result is like, by itself or as the user has asked. */
   private ended = false;
+  /** Milliseconds in which it was paused. */
+  private paused = 0;
+  /** Milliseconds of a clock that stands still while the run is paused. */
+  readonly now = () => performance.now() - this.paused;
 
   constructor(readonly options: RunOptions) {
     const { kit, photos, classes, resume } = options;
@@ -140,12 +144,20 @@ export class Run {
     if (this.ended) return;
     let request = await this.options.asked();
     if (request !== "go") save?.();
-    if (request === "pause") this.options.emit({ kind: "paused" });
+    if (request === "pause") request = await this.pause();
+    if (request === "stop") throw new Stopped();
+  }
+
+  private async pause(): Promise<Request> {
+    const began = performance.now();
+    this.options.emit({ kind: "paused" });
+    let request: Request = "pause";
     while (request === "pause") {
       await new Promise((wake) => setTimeout(wake, 50));
       request = await this.options.asked();
     }
-    if (request === "stop") throw new Stopped();
+    this.paused += performance.now() - began;
+    return request;
   }
 
   progress(done: number, total: number, secondsEach: number, images = this.manifest.batch): void {

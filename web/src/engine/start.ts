@@ -76,11 +76,11 @@ async function embed(run: Run, engine: Engine): Promise<Embeddings> {
   const most = Math.min(run.train.length, Math.max(1, Math.floor(VALUES / size)));
   const rows = new Float32Array(most * size);
   const labels: Label[] = [];
-  const began = performance.now();
+  const began = run.now();
   for await (const batch of run.sample(engine, most).epoch(0)) {
     rows.set(await engine.embed(batch.start), labels.length * size);
     labels.push(...batch.labels);
-    const seconds = (performance.now() - began) / 1000;
+    const seconds = (run.now() - began) / 1000;
     run.progress(labels.length, most, seconds / labels.length, 1);
     await run.goOn();
     if (seconds > SECONDS) break;

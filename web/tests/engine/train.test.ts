@@ -264,6 +264,24 @@ test("a pause saves, waits, and changes nothing", async () => {
   expect(timeless(paused.result!)).toEqual(timeless(whole.result!));
 });
 
+test("a pause is no time of the run or of a step", async () => {
+  const pause = 1000;
+  let batches = 0;
+  let end = 0;
+  const asked = async () => {
+    if (batches++ === 20) end = performance.now() + pause;
+    return performance.now() < end ? "pause" : "go";
+  };
+  const began = performance.now();
+  const { result } = await runSmall({ settings: SGD, asked });
+  const took = (performance.now() - began - pause) / 1000;
+  const steps = result!.log.flatMap(({ kind, seconds }) =>
+    kind === "step" ? [Number(seconds)] : [],
+  );
+  expect(result!.seconds).toBeLessThan(took);
+  expect(steps.reduce((sum, seconds) => sum + seconds)).toBeLessThan(took);
+});
+
 test("classes of uneven size are trained with offsets, which the result does not have", async () => {
   const photos = photosOf(240).filter(({ label }, i) => label[0] === 0 || i < 12);
   const settings = { ...SGD, lr: 1e-12 };
