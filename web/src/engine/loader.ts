@@ -59,6 +59,8 @@ type Draw = number | "center";
  */
 export class Loader {
   protected readonly failed = new Set<number>();
+  /** Whether the last features were kept: once there is no room, no others are offered. */
+  private hasRoom = true;
 
   constructor(
     protected readonly photos: readonly PhotoEntry[],
@@ -165,7 +167,9 @@ export class Loader {
       this.cache.code.decode(content, features, 0);
       parts.push(features);
     }
-    if (fresh.length) await this.source.store.writeFeatures(fresh);
+    if (fresh.length && this.hasRoom) {
+      this.hasRoom = await this.source.store.writeFeatures(fresh);
+    }
     const start = this.cache
       ? joined(parts, Float32Array)
       : await this.source.prepare(joined(parts, Uint8Array));

@@ -19,6 +19,7 @@ export const CLASSES = ["red", "green", "blue"];
 export class MemoryStore implements WorkerStore {
   readonly features = new Map<string, Uint8Array>();
   photosRead = 0;
+  writes = 0;
   room = true;
 
   constructor(private readonly photos: readonly PhotoEntry[]) {}
@@ -34,6 +35,7 @@ export class MemoryStore implements WorkerStore {
   }
 
   async writeFeatures(entries: [FeatureKey, Uint8Array][]): Promise<boolean> {
+    this.writes += 1;
     if (this.room) for (const [key, bytes] of entries) this.features.set(key.join(), bytes);
     return this.room;
   }

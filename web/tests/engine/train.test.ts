@@ -221,6 +221,7 @@ describe("features that are kept", () => {
     const without = await runSmall({ store: full });
     expect(timeless(without.result!)).toEqual(timeless(first.result!));
     expect(full.photosRead).toBeGreaterThan(first.store.photosRead);
+    expect(full.writes).toBeLessThan(5); // once by each loader
     const store = first.store;
     const before = store.photosRead;
     const again = await runSmall({ store });
