@@ -1,5 +1,12 @@
 /** What the page and its workers say to each other. */
-import type { Job, ModelJob, PhotoPrediction, TrainEvent, Trial } from "../contract";
+import {
+  type Job,
+  type ModelJob,
+  type PhotoPrediction,
+  type TrainEvent,
+  type Trial,
+  UserError,
+} from "../contract";
 
 /** A photo to predict: an image file, or a frame of the camera. */
 export type Picture = Blob | ImageBitmap;
@@ -15,3 +22,14 @@ export type FromWorker =
   | TrainEvent
   | { kind: "tried"; trial: Trial }
   | { kind: "predictions"; id: number; predictions: PhotoPrediction[]; heapBytes: number };
+
+/** What is said where one of them cannot read what the other has sent. */
+export const UNREAD =
+  "The page and its worker could not pass on what they need, perhaps for lack of memory; load the page again.";
+
+/** Why something has failed, in a sentence. */
+export function failure(what: string, error: unknown): string {
+  if (error instanceof UserError) return error.message;
+  const reason = error instanceof Error ? error.message : String(error);
+  return `${what} has failed: ${reason.split("\n")[0]}`;
+}

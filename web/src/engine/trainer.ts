@@ -9,7 +9,7 @@ import {
   UserError,
 } from "../contract";
 import { browserHasGpu, chooseDevice } from "./device";
-import type { FromWorker, Picture, ToWorker } from "./messages";
+import { failure, type FromWorker, type Picture, type ToWorker, UNREAD } from "./messages";
 
 /** The files of the workers, which the build names. */
 declare const WORKERS: Record<Device, string>;
@@ -34,7 +34,10 @@ export class Trainer {
     this.end();
     if (this.request === "stop") return this.hear({ kind: "stopped" });
     this.waiting = job;
-    void this.begin(job);
+    this.begin(job).catch((error: unknown) => {
+      if (!this.running) return; // it has ended meanwhile
+      this.hear({ kind: "error", message: failure("The run", error), final: false });
+    });
   }
 
   /** On the device that computes the kit sooner. */
@@ -181,6 +184,7 @@ function startWorker(
     event.preventDefault();
     fail("The worker that computes has ended; load the page again.");
   };
+  worker.onmessageerror = () => fail(UNREAD);
   return worker;
 }
 

@@ -3,7 +3,7 @@ import { type Device, FinalError, type Job, type ModelJob, UserError } from "../
 import { readKit } from "../formats/kit";
 import { openWorkerStore } from "../storage/worker";
 import { Engine } from "./engine";
-import type { FromWorker, Picture, ToWorker } from "./messages";
+import { failure, type FromWorker, type Picture, type ToWorker, UNREAD } from "./messages";
 import { readPixels } from "./pixels";
 import { predict, predictPixels } from "./predict";
 import type { Request } from "./run";
@@ -27,9 +27,11 @@ self.onmessage = async ({ data }: MessageEvent<ToWorker>) => {
     else if (data.kind === "open") await (model = open(data.model));
     else await answer(data.id, data.photos);
   } catch (error) {
-    say({ kind: "error", message: sentence(error), final: error instanceof FinalError });
+    const message = failure("The run", error);
+    say({ kind: "error", message, final: error instanceof FinalError });
   }
 };
+self.onmessageerror = () => say({ kind: "error", message: UNREAD, final: false });
 
 async function run(job: Job): Promise<void> {
   say({ kind: "phase", phase: "opening" });
@@ -118,10 +120,4 @@ async function fetchUnzipped(address: string): Promise<Uint8Array<ArrayBuffer>> 
 
 function say(message: FromWorker): void {
   self.postMessage(message);
-}
-
-function sentence(error: unknown): string {
-  if (error instanceof UserError) return error.message;
-  const reason = error instanceof Error ? error.message : String(error);
-  return `The run has failed: ${reason.split("\n")[0]}`;
 }

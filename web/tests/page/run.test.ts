@@ -13,19 +13,27 @@ let project: Project;
 let jobs: Job[];
 /** What the worker of the last run says. */
 let say: (data: FromWorker) => void;
+/** What it says cannot be read. */
+let garble: () => void;
+/** Why the worker can be sent no run. */
+let refusal: Error | undefined;
 
 beforeEach(async () => {
   jobs = [];
+  refusal = undefined;
   vi.stubGlobal("navigator", { hardwareConcurrency: 2 });
   vi.stubGlobal("WORKERS", { wasm: "worker.js", webgpu: "gpu.js" });
   vi.stubGlobal(
     "Worker",
     class {
       onmessage: (message: { data: FromWorker }) => void = () => undefined;
+      onmessageerror: () => void = () => undefined;
       constructor() {
         say = (data) => this.onmessage({ data });
+        garble = () => this.onmessageerror();
       }
       postMessage(message: ToWorker) {
+        if (refusal) throw refusal;
         if (message.kind === "train") jobs.push(message.job);
       }
       terminate() {}
@@ -112,6 +120,26 @@ it("a run that fails leaves its last checkpoint", async () => {
   say({ kind: "error", message: "The run has failed.", final: false });
   expect([heard.at(-1)!.kind, run.isRunning]).toEqual(["error", false]);
   expect((await run.lastCheckpoint())!.counters.epoch).toBe(2);
+});
+
+describe("a run fails", () => {
+  it("if its worker cannot be sent it", async () => {
+    refusal = new DOMException("out of memory", "DataCloneError");
+    const { run, heard } = newRun();
+    await run.start(CHOICES);
+    const message = "The run has failed: out of memory";
+    await vi.waitFor(() => expect(heard.at(-1)).toEqual({ kind: "error", message, final: false }));
+    expect(run.isRunning).toBe(false);
+  });
+
+  it("if what its worker says cannot be read", async () => {
+    const { run, heard } = newRun();
+    await run.start(CHOICES);
+    await vi.waitFor(() => expect(jobs).toHaveLength(1));
+    garble();
+    expect(heard.at(-1)).toMatchObject({ kind: "error", final: false });
+    expect(run.isRunning).toBe(false);
+  });
 });
 
 it("a run that would fail again leaves nothing to go on from", async () => {
