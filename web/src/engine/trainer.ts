@@ -130,7 +130,11 @@ export class Predictor {
   private closed = false;
   private next = 0;
 
-  constructor(model: ModelJob) {
+  /** Args: called once if it fails, after which it predicts nothing more. */
+  constructor(
+    model: ModelJob,
+    private readonly onFail: () => void = () => undefined,
+  ) {
     this.worker = startWorker(
       (message) => this.hear(message),
       (message) => this.fail(message),
@@ -166,10 +170,12 @@ export class Predictor {
   }
 
   private fail(message: string): void {
-    this.failed ??= new UserError(message);
+    if (this.failed) return;
+    this.failed = new UserError(message);
     this.worker.terminate();
     for (const { reject } of this.waiting.values()) reject(this.failed);
     this.waiting.clear();
+    this.onFail();
   }
 }
 

@@ -27,7 +27,7 @@ self.onmessage = async ({ data }: MessageEvent<ToWorker>) => {
     else if (data.kind === "open") await (model = open(data.model));
     else await answer(data.id, data.photos);
   } catch (error) {
-    const message = failure("The run", error);
+    const message = failure(data.kind === "train" ? "The run" : "The prediction", error);
     say({ kind: "error", message, final: error instanceof FinalError });
   }
 };

@@ -39,10 +39,20 @@ export class ModelInUse {
     this.predictor = undefined;
   }
 
-  private async open(): Promise<Predictor> {
+  /** Where it fails, the next photo begins with another worker. */
+  private open(): Promise<Predictor> {
+    const drop = () => {
+      if (this.predictor === opened) this.predictor = undefined;
+    };
+    const opened = this.start(drop);
+    opened.catch(drop);
+    return opened;
+  }
+
+  private async start(failed: () => void): Promise<Predictor> {
     const { kitHash, classes, parameters, known } = this.record;
     const kit = await this.catalog.zip(kitHash);
-    return new Predictor({ kit, classes, parameters, known, threads: threads() });
+    return new Predictor({ kit, classes, parameters, known, threads: threads() }, failed);
   }
 }
 
