@@ -196,6 +196,20 @@ describe("a run whose kit is still being fetched", () => {
     expect([heard, jobs, run.isRunning]).toEqual([[], [], false]);
   });
 
+  it("is abandoned once the kit is kept, which can then be deleted", async () => {
+    let fetched: (kit: Uint8Array) => void = () => undefined;
+    const kit = new Promise<Uint8Array>((resolve) => (fetched = resolve));
+    const { run } = newRun(kit as typeof KIT);
+    void run.start(CHOICES);
+    let abandoned = false;
+    const abandoning = run.abandon().then(() => (abandoned = true));
+    await settled();
+    expect(abandoned).toBe(false);
+    fetched(new Uint8Array([1]));
+    await abandoning;
+    expect(jobs).toEqual([]);
+  });
+
   it("does not begin if there is none", async () => {
     const { run, heard } = newRun(Promise.reject(new UserError("no kit")));
     await expect(run.start(CHOICES)).rejects.toThrow("no kit");

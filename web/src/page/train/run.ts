@@ -22,6 +22,8 @@ export type Choices = Omit<Settings, "threads">;
 export class Run {
   private trainer: Trainer | undefined;
   private photos: PhotoEntry[] = [];
+  /** What a run needs is fetched, and its kit is kept. */
+  private preparing: Promise<unknown> = Promise.resolve();
   private saving: Promise<unknown> = Promise.resolve();
   /** Whether the checkpoint that is kept is of this run, and not of one before. */
   private hasCheckpoint = false;
@@ -98,7 +100,7 @@ export class Run {
   async abandon(): Promise<void> {
     this.trainer?.abandon();
     this.trainer = undefined;
-    await this.saving;
+    await Promise.all([this.preparing, this.saving]);
   }
 
   /** A run can be stopped or abandoned while what it needs is still being fetched. */
@@ -106,7 +108,9 @@ export class Run {
     const trainer = new Trainer((event) => this.on(event));
     this.trainer = trainer;
     try {
-      const job = await prepare();
+      const preparing = prepare();
+      this.preparing = preparing.catch(() => undefined);
+      const job = await preparing;
       if (this.trainer !== trainer) return;
       this.photos = job.photos.photos;
       trainer.start(job);
