@@ -1,11 +1,12 @@
 /** The fourth part: files to take along, files to open, and forgetting everything. */
 import type { ModelRecord } from "../../storage/schema";
 import { usedBytes } from "../../storage/store";
-import { announce, button, filePicker, fill, h, setText } from "../dom";
+import { announce, button, filePicker, h, setText } from "../dom";
 import type { Catalog } from "../kits";
 import { attempt, attempting, note } from "../messages";
 import type { Project } from "../project";
 import { texts } from "../texts";
+import { Card } from "./card";
 import { deltaFile, modelFile, openDelta, openModel, runFile } from "./files";
 import { photosFile } from "./photos";
 
@@ -14,16 +15,18 @@ export interface TakeActions {
   forget(): Promise<void>;
 }
 
-interface Offer {
-  name: string;
-  help: string;
-  file: string;
-  make(): Promise<BlobPart[]>;
-}
-
 export class TakeView {
   readonly element: HTMLElement;
-  private readonly files = h("div", { class: "takes" });
+  /** Made once: a change of the photos leaves a file alone that is being written. */
+  private readonly files = {
+    run: new Card(texts.runZip, "run.zip", () => runFile(this.model!, this.catalog)),
+    delta: new Card(texts.delta, "delta.safetensors", () => deltaFile(this.model!, this.catalog)),
+    onnx: new Card(texts.onnx, "model.onnx", () => modelFile(this.model!, this.catalog)),
+    photos: new Card(texts.photosZip, "photos.zip", () =>
+      photosFile(this.project, this.model?.run?.photos),
+    ),
+  };
+  private readonly nothing = h("p", {}, texts.nothingToTake);
   private readonly used = h("p", {});
   private model: ModelRecord | undefined;
 
@@ -37,7 +40,12 @@ export class TakeView {
       { "aria-labelledby": "take-title" },
       h("h2", { id: "take-title", tabIndex: -1 }, texts.takeTitle),
       h("p", { class: "lead" }, texts.takeHelp),
-      this.files,
+      h(
+        "div",
+        { class: "takes" },
+        ...Object.values(this.files).map(({ element }) => element),
+        this.nothing,
+      ),
       this.opener(),
       this.forgetting(),
       h("a", { class: "muted", href: "licenses.txt" }, texts.licenses),
@@ -66,42 +74,14 @@ export class TakeView {
   }
 
   private draw(): void {
-    const offers = [...this.offers()];
-    fill(this.files, ...(offers.length ? offers.map(card) : [h("p", {}, texts.nothingToTake)]));
-  }
-
-  private *offers(): Generator<Offer> {
-    const { model, catalog } = this;
-    if (model?.run) {
-      yield {
-        name: texts.runZip,
-        help: texts.runHelp,
-        file: "run.zip",
-        make: () => runFile(model, catalog),
-      };
-    }
-    if (model) {
-      yield {
-        name: texts.delta,
-        help: texts.deltaHelp,
-        file: "delta.safetensors",
-        make: () => deltaFile(model, catalog),
-      };
-      yield {
-        name: texts.onnx,
-        help: texts.onnxHelp,
-        file: "model.onnx",
-        make: () => modelFile(model, catalog),
-      };
-    }
-    if (this.project.count) {
-      yield {
-        name: texts.photosZip,
-        help: texts.photosHelp[this.project.task],
-        file: "photos.zip",
-        make: () => photosFile(this.project, model?.run?.photos),
-      };
-    }
+    const { model } = this;
+    const { count, task } = this.project;
+    const { run, delta, onnx, photos } = this.files;
+    run.show(Boolean(model?.run), texts.runHelp);
+    delta.show(model !== undefined, texts.deltaHelp);
+    onnx.show(model !== undefined, texts.onnxHelp);
+    photos.show(count > 0, texts.photosHelp[task]);
+    this.nothing.hidden = model !== undefined || count > 0;
   }
 
   private opener(): HTMLElement {
@@ -132,25 +112,4 @@ export class TakeView {
       button(texts.forget, "danger", attempting(forget)),
     );
   }
-}
-
-function card({ name, help, file, make }: Offer): HTMLElement {
-  const save = async () => {
-    start.disabled = true;
-    setText(start, texts.making);
-    try {
-      download(new Blob(await make()), file);
-    } finally {
-      start.disabled = false;
-      setText(start, texts.download(file));
-    }
-  };
-  const start = button(texts.download(file), "primary", attempting(save));
-  return h("div", { class: "card" }, h("h3", {}, name), h("p", {}, help), start);
-}
-
-function download(blob: Blob, name: string): void {
-  const href = URL.createObjectURL(blob);
-  h("a", { href, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(href), 60_000); // the browser reads it after the click
 }

@@ -31,7 +31,25 @@ export class TrainView {
   readonly kits: KitChoice;
   private readonly run: Run;
   private readonly curves = new Curves();
-  private readonly controls = h("div", { class: "row controls" });
+  /** Made once: a change of the photos takes no focus and no click from them. */
+  private readonly buttons = {
+    pause: button(texts.pause, "", () => this.run.pause()),
+    resume: button(texts.resume, "primary", () => this.goOn()),
+    stop: button(texts.stop, "plain", () => this.stop()),
+    toCollect: button(texts.toCollect, "", () => this.actions.toCollect()),
+    start: button(
+      texts.start,
+      "primary large",
+      attempting(() => this.start()),
+    ),
+  };
+  private readonly need = h("p", {});
+  private readonly controls = h(
+    "div",
+    { class: "row controls" },
+    this.need,
+    ...Object.values(this.buttons),
+  );
   private readonly lead = h("p", { class: "lead" }, texts.trainHelp);
   private readonly notice = h("div", { class: "notice", hidden: true });
   /** The run that can go on, while the notice offers it, and what has changed since it began. */
@@ -264,7 +282,9 @@ export class TrainView {
     if (busy) this.usable.before(this.controls);
     else this.form.element.after(this.controls);
     this.showControls();
-    if (focused && state !== "done") this.controls.querySelector("button")?.focus();
+    if (focused && state !== "done") {
+      this.controls.querySelector<HTMLElement>("button:not([hidden])")?.focus();
+    }
   }
 
   private get busy(): boolean {
@@ -275,36 +295,15 @@ export class TrainView {
     const { busy } = this;
     this.furtherRow.hidden = busy || !this.isOfKit();
     if (this.model) setText(this.furtherText, texts.further(this.model.name));
-    if (this.state === "ending") {
-      fill(this.controls);
-    } else if (busy) {
-      const paused = this.state === "paused";
-      fill(
-        this.controls,
-        paused
-          ? button(texts.resume, "primary", () => this.goOn())
-          : button(texts.pause, "", () => this.run.pause()),
-        button(texts.stop, "plain", () => this.stop()),
-      );
-    } else if (!this.project.canTrain) {
-      fill(
-        this.controls,
-        h("p", {}, texts.needPhotos[this.project.task]),
-        button(texts.toCollect, "", () => this.actions.toCollect()),
-      );
-    } else if (this.project.kit === null) {
-      fill(this.controls);
-    } else {
-      const text = this.state === "done" ? texts.again : texts.start;
-      fill(
-        this.controls,
-        button(
-          text,
-          "primary large",
-          attempting(() => this.start()),
-        ),
-      );
-    }
+    const { pause, resume, stop, toCollect, start } = this.buttons;
+    pause.hidden = this.state !== "running";
+    resume.hidden = this.state !== "paused";
+    stop.hidden = pause.hidden && resume.hidden;
+    const { canTrain, kit, task } = this.project;
+    this.need.hidden = toCollect.hidden = busy || canTrain;
+    setText(this.need, texts.needPhotos[task]);
+    start.hidden = busy || !canTrain || kit === null;
+    setText(start, this.state === "done" ? texts.again : texts.start);
   }
 
   private stop(): void {
