@@ -439,6 +439,8 @@ export const texts = {
   },
   tooManyToPack: (most: number) =>
     `One .zip has room for ${number.format(most)} photos; take the classes along in parts.`,
+  tooMuchToPack: (gigabytes: number) =>
+    `One .zip has room for ${gigabytes} GB of photos; take the classes along in parts.`,
   aRun: (name: string) => `${name} is a run, not a kit; open it under “Take along”.`,
   importingWords: "Importing photos",
   download: (name: string) => `Download ${name}`,

@@ -10,8 +10,8 @@ import type { Project } from "../project";
 import { texts } from "../texts";
 import { divide } from "../train/division";
 
-/** The format counts files in two bytes. */
-const MOST = 65_000;
+/** The format counts files in two bytes, and bytes in four. */
+const MOST = { files: 65_000, gigabytes: 4 };
 const TABLE = "labels.csv";
 /** Names that a folder cannot have on each system, or that would not be a class's there. */
 const NO_FOLDER = /[/\\:*?"<>|]|^\.|[. ]$/;
@@ -19,10 +19,10 @@ const NO_FOLDER = /[/\\:*?"<>|]|^\.|[. ]$/;
 /**
  * Args: the photos of the run in use, if there is one.
  *
- * @throws UserError if there are more photos than fit into one archive.
+ * @throws UserError if there are more photos, or larger ones, than fit into one archive.
  */
 export async function photosFile(project: Packed, run: PhotoEntry[] = []): Promise<BlobPart[]> {
-  if (project.count > MOST) throw new UserError(texts.tooManyToPack(MOST));
+  if (project.count > MOST.files) throw new UserError(texts.tooManyToPack(MOST.files));
   const packed: Blob[] = [];
   let chunks: BlobPart[] = [];
   const archive = new Zip((error, chunk) => {
@@ -39,8 +39,12 @@ export async function photosFile(project: Packed, run: PhotoEntry[] = []): Promi
   const parts = partsOf(project, run);
   const paths = pathsOf(project, parts);
   if (hasTable(project)) add(TABLE, strToU8(tableOf(project, paths, parts)));
+  let bytes = 0;
   for (const [path, { id }] of paths) {
-    add(path, new Uint8Array(await (await project.store.photo(id)).arrayBuffer()));
+    const photo = await project.store.photo(id);
+    bytes += photo.size;
+    if (bytes > 1e9 * MOST.gigabytes) throw new UserError(texts.tooMuchToPack(MOST.gigabytes));
+    add(path, new Uint8Array(await photo.arrayBuffer()));
   }
   archive.end();
   return [...packed, ...chunks];

@@ -1,0 +1,37 @@
+/** The .zip of all photos. */
+import { describe, expect, it } from "vitest";
+import { photosFile } from "../../src/page/take/photos";
+import type { Project } from "../../src/page/project";
+
+/** Photos of one class by their names, and the bytes of each. */
+function projectOf(names: string[], blob: Partial<Blob> = new Blob(["photo"])): Project {
+  const photos = names.map((name, i) => {
+    return { id: i + 1, name, owners: [1], part: null, recording: 0 };
+  });
+  return {
+    task: "classification",
+    isTagged: false,
+    classes: [{ id: 1, name: "cats" }],
+    count: photos.length,
+    all: () => photos,
+    of: () => photos,
+    store: { photo: () => Promise.resolve(blob) },
+  } as unknown as Project;
+}
+
+describe("the .zip of photos", () => {
+  it("has room for 4 GB, and reads none of a photo beyond them", async () => {
+    let read = 0;
+    const large = {
+      size: 1.5e9,
+      arrayBuffer: async () => {
+        read += 1;
+        return new ArrayBuffer(1);
+      },
+    };
+    expect(await photosFile(projectOf(["1.jpg", "2.jpg"], large))).not.toEqual([]);
+    const project = projectOf(["1.jpg", "2.jpg", "3.jpg"], large);
+    await expect(photosFile(project)).rejects.toThrow("has room for 4 GB of photos");
+    expect(read).toBe(4);
+  });
+});
