@@ -1,6 +1,6 @@
 /** The .zip of all photos. */
 import { describe, expect, it } from "vitest";
-import { photosFile } from "../../src/page/take/photos";
+import { pathsOf, photosFile } from "../../src/page/take/photos";
 import type { Project } from "../../src/page/project";
 
 /** Photos of one class by their names, and the bytes of each. */
@@ -33,5 +33,13 @@ describe("the .zip of photos", () => {
     const project = projectOf(["1.jpg", "2.jpg", "3.jpg"], large);
     await expect(photosFile(project)).rejects.toThrow("has room for 4 GB of photos");
     expect(read).toBe(4);
+  });
+
+  it("has names that are different where capitals are not told apart", () => {
+    expect([...pathsOf(projectOf(["a.jpg", "A.JPG", "b.jpg"])).keys()]).toEqual([
+      "cats/a.jpg",
+      "cats/2-A.JPG",
+      "cats/b.jpg",
+    ]);
   });
 });

@@ -79,10 +79,12 @@ function hasTable({ classes, isTagged }: Photos): boolean {
 /** A path for each photo: its part, its class and its own name; or its name, where a table has these. */
 export function pathsOf(project: Photos, parts: Parts = null): Map<string, PhotoRecord> {
   const paths = new Map<string, PhotoRecord>();
+  const taken = new Set<string>(); // without capitals, which not every system tells apart
   const add = (folder: string, photo: PhotoRecord) => {
     const file = photo.name.split("/").at(-1)!;
     let free = file;
-    while (paths.has(`${folder}/${free}`)) free = `${photo.id}-${free}`;
+    while (taken.has(`${folder}/${free}`.toLowerCase())) free = `${photo.id}-${free}`;
+    taken.add(`${folder}/${free}`.toLowerCase());
     paths.set(`${folder}/${free}`, photo);
   };
   if (hasTable(project)) {
