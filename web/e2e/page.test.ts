@@ -696,6 +696,32 @@ describe.skipIf(missing)("the result of a run", () => {
     await expect.poll(() => ready.count()).toBe(0);
     await page.context().close();
   });
+
+  it("is replaced by a file only if it was downloaded, or that is confirmed", async () => {
+    const page = await openPage(browser, studio.url);
+    await collect(page, photos(2));
+    await train(page, "last", 0);
+    await given.trained(page);
+    page.removeAllListeners("dialog");
+    const asked: string[] = [];
+    page.on("dialog", (dialog) => {
+      asked.push(dialog.message());
+      void dialog.dismiss();
+    });
+    await goTo(page, "Take along");
+    await given.choose(page, "Open a file", KIT);
+    await expect
+      .poll(() => asked)
+      .toEqual([expect.stringMatching(/^The file takes the place of your last run/)]);
+    const folder = mkdtempSync(join(tmpdir(), "taken-"));
+    await given.save(page, folder, "run.zip");
+    rmSync(folder, { recursive: true });
+    await given.choose(page, "Open a file", KIT);
+    await page.getByText("whole.zip is open").waitFor();
+    expect(asked.length).toBe(1);
+    await expect.poll(() => page.getByRole("button", { name: "Download run.zip" }).count()).toBe(0);
+    await page.context().close();
+  });
 });
 
 describe.skipIf(missing)("a run that goes on", () => {

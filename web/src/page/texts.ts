@@ -448,6 +448,8 @@ export const texts = {
   openTitle: "Open a run or delta",
   openHelp: "A run of the command line as a .zip, or a delta (.safetensors) of one of the kits.",
   openButton: "Open a file",
+  openSure:
+    "The file takes the place of your last run, whose run.zip was not downloaded. Open it all the same?",
   opened: (name: string) => `${name} is open; see “Use”.`,
   licenses: "Licenses of what the page contains",
   forgetTitle: "Forget everything",

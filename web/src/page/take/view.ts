@@ -19,7 +19,7 @@ export class TakeView {
   readonly element: HTMLElement;
   /** Made once: a change of the photos leaves a file alone that is being written. */
   private readonly files = {
-    run: new Card(texts.runZip, "run.zip", () => runFile(this.model!, this.catalog)),
+    run: new Card(texts.runZip, "run.zip", () => this.runFile(this.model!)),
     delta: new Card(texts.delta, "delta.safetensors", () => deltaFile(this.model!, this.catalog)),
     onnx: new Card(texts.onnx, "model.onnx", () => modelFile(this.model!, this.catalog)),
     photos: new Card(texts.photosZip, "photos.zip", () =>
@@ -29,6 +29,8 @@ export class TakeView {
   private readonly nothing = h("p", {}, texts.nothingToTake);
   private readonly used = h("p", {});
   private model: ModelRecord | undefined;
+  /** The one whose run was downloaded, in this tab. */
+  private taken: ModelRecord | undefined;
 
   constructor(
     private readonly project: Project,
@@ -66,11 +68,19 @@ export class TakeView {
 
   /** Open a run of the command line, or a delta of one of the kits. */
   async open(file: File): Promise<void> {
+    const isLost = this.model?.run && this.model !== this.taken;
+    if (isLost && !confirm(texts.openSure)) return;
     const delta = /\.safetensors$/i.test(file.name);
     const model = await (delta ? openDelta : openModel)(file, this.catalog);
     await this.project.store.saveModel(model);
     await this.actions.opened(model);
     note(texts.opened(file.name));
+  }
+
+  private async runFile(model: ModelRecord): Promise<BlobPart[]> {
+    const file = await runFile(model, this.catalog);
+    this.taken = model;
+    return file;
   }
 
   private draw(): void {
