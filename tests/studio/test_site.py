@@ -40,6 +40,7 @@ def test_a_site_has_the_page_the_kits_and_a_listing(site: Site, kit: Kit) -> Non
         "network": kit.manifest.network,
         "method": kit.manifest.method,
         "task": "classification",
+        "classes": list(kit.manifest.classes),
         "size": kit.manifest.size,
         "trained": sum(kit.state()[spec.name].size for spec in kit.manifest.parameters),
     }

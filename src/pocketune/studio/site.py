@@ -34,7 +34,7 @@ class Site:
 
     `site.json` lists them: `files`, the SHA-256 of each, which the page's service worker
     compares with what it keeps; `version`, the SHA-256 of that list; and `kits`, the name,
-    address and bytes of each kit that the page offers, and what it shows of a kit at first.
+    address and bytes of each kit that the page offers, and what it knows of a kit at first.
     """
 
     files: Mapping[str, Path | bytes]
@@ -104,6 +104,7 @@ def _facts(kit: Kit) -> dict[str, Any]:
         "network": manifest.network,
         "method": manifest.method,
         "task": manifest.task.name,
+        "classes": manifest.classes,
         "size": manifest.size,
         "trained": sum(math.prod(spec.shape) for spec in manifest.parameters),
     }

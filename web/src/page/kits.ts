@@ -6,7 +6,7 @@ import { writeZip } from "../formats/zip";
 import type { Store } from "../storage/store";
 import { texts } from "./texts";
 
-/** What is shown of a kit. */
+/** What is known of a kit before it is opened. */
 export interface Offer {
   hash: string;
   name: string;
@@ -14,6 +14,7 @@ export interface Offer {
   method: Record<string, unknown>;
   size: number;
   task: TaskName;
+  classes: string[];
   trained: number;
   /** Address on the site; null for a kit that is kept in this browser. */
   path: string | null;
@@ -138,6 +139,7 @@ function offerOf(name: string, { manifest, hash }: Kit): Offer {
     method: manifest.method,
     size: manifest.size,
     task: manifest.task.name,
+    classes: manifest.task.classes,
     trained: values.reduce((a, b) => a + b, 0),
     path: null,
   };

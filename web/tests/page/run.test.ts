@@ -53,8 +53,8 @@ const CHOICES = { optimizer: "adam", seed: 0 } as const;
 const KIT = Promise.resolve(new Uint8Array([1]));
 
 /** A run whose kit is there once it has been fetched, and what is heard of it. */
-function newRun(kit = KIT): { run: Run; heard: TrainEvent[] } {
-  const catalog = { keep: () => kit } as unknown as Catalog;
+function newRun(kit = KIT, classes = ["0", "1"]): { run: Run; heard: TrainEvent[] } {
+  const catalog = { keep: () => kit, find: () => ({ classes }) } as unknown as Catalog;
   const heard: TrainEvent[] = [];
   const nothing = () => undefined;
   return { run: new Run(project, catalog, (event) => heard.push(event), nothing, nothing), heard };
@@ -88,6 +88,13 @@ describe("a run", () => {
     const job = await started();
     expect(job.start).toBeUndefined();
     expect(job.classes).toEqual(["dogs", "cats"]);
+  });
+
+  it("has the order of the kit's classes if they are the same, whose classifier is for these", async () => {
+    await newRun(KIT, ["cats", "dogs"]).run.start(CHOICES);
+    await vi.waitFor(() => expect(jobs).toHaveLength(1));
+    expect(jobs[0]!.classes).toEqual(["cats", "dogs"]);
+    expect(labels(jobs[0]!)).toContainEqual(["0", "dogs"]);
   });
 
   it("begins with those of another run, whose order the same classes get", async () => {

@@ -46,12 +46,13 @@ export class Run {
    * @throws UserError if there is nothing to train on.
    */
   async start(choices: Choices, from?: ModelRecord): Promise<void> {
-    const { canTrain, filled, task } = this.project;
+    const { canTrain, filled, kit: chosen, task } = this.project;
     if (!canTrain) throw new UserError(texts.needPhotos[task]);
-    const classes = from ? ordered(filled, from.classes) : filled;
+    const network = from ?? this.catalog.find(chosen);
+    const classes = network ? ordered(filled, network.classes) : filled;
     this.hasCheckpoint = false; // that of another run stays until there is one of this
     await this.begin(async () => {
-      const kit = await this.catalog.keep(this.project.kit!);
+      const kit = await this.catalog.keep(chosen!);
       return {
         kit,
         classes: classes.map(({ name }) => name),
