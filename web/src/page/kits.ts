@@ -35,6 +35,8 @@ const LEARNED: readonly string[] = ["classification", "attributes"] satisfies Ta
 export class Catalog {
   offers: Offer[] = [];
   unusable: Unusable[] = [];
+  /** Kept kits that were read, which takes a while: a hash is always that of the same kit. */
+  private readonly opened = new Map<string, Offer>();
 
   constructor(private readonly store: Store) {}
 
@@ -47,7 +49,9 @@ export class Catalog {
     for (const { hash, name, zip } of kept) {
       if (known.has(hash)) continue;
       try {
-        own.push(offerOf(name, await readKit(zip, name)));
+        const offer = this.opened.get(hash) ?? offerOf(name, await readKit(zip, name));
+        this.opened.set(hash, offer);
+        own.push({ ...offer, name });
       } catch (error) {
         unusable.push({ hash, name, error });
       }

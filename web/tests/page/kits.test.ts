@@ -2,10 +2,17 @@ import "fake-indexeddb/auto";
 import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { type Checkpoint, UserError } from "../../src/contract";
+import type * as formats from "../../src/formats/kit";
+import { readKit } from "../../src/formats/kit";
 import { Catalog, describe as described } from "../../src/page/kits";
 import type { ModelRecord } from "../../src/storage/schema";
 import { Store } from "../../src/storage/store";
 import { bytes, changed, text } from "../formats/fixtures";
+
+vi.mock("../../src/formats/kit", async (original) => {
+  const real = await original<typeof formats>();
+  return { ...real, readKit: vi.fn(real.readKit) };
+});
 
 const WHOLE = new Uint8Array(readFileSync(new URL("../fixtures/whole.zip", import.meta.url)));
 
@@ -36,6 +43,20 @@ it("kits that cannot be read are listed beside those that can", async () => {
   expect(unusable.every(({ error }) => error instanceof UserError)).toBe(true);
   await catalog.remove("older");
   expect(catalog.unusable.map(({ hash }) => hash)).toEqual(["broken"]);
+});
+
+it("a kit is read once, whatever it is called", async () => {
+  await added();
+  const offer = await catalog.add(new File([WHOLE], "renamed.zip"));
+  expect(offer.name).toBe("renamed");
+  vi.mocked(readKit).mockClear();
+  await catalog.load();
+  expect(catalog.offers).toEqual([offer]);
+  expect(readKit).not.toHaveBeenCalled();
+  const later = new Catalog(store);
+  await later.load();
+  expect(later.offers).toEqual([offer]);
+  expect(readKit).toHaveBeenCalledTimes(1);
 });
 
 it("a page in place of the site's list leaves the kits that are kept", async () => {
