@@ -247,7 +247,8 @@ class StochasticDepth(nn.Module):
         self.p, self.mode = p, mode
 
     def forward(self, x: Tensor) -> Tensor:
-        return x
+        shape = len(x) if self.mode == "row" else 1, *(1,) * (x.dim() - 1)
+        return x * (torch.rand(shape) > self.p) / (1 - self.p) if self.training else x
 
 
 def test_stochastic_depth_drops_whole_images() -> None:
@@ -259,9 +260,61 @@ def test_stochastic_depth_drops_whole_images() -> None:
     assert supply_masks(net, batch=6, size=8) == expected
     images = torch.randn(6, 3, 8, 8)
     net[1].mask.copy_(torch.tensor([0, 1 / 0.75] * 3).view(6, 1, 1, 1))
-    torch.testing.assert_close(net.train()(images), net[0](images) * net[1].mask)
+    torch.testing.assert_close(net[:3].train()(images), net[0](images) * net[1].mask)
     net = nn.Sequential(nn.Conv2d(3, 3, 1), DropPath(0.25))
     assert supply_masks(net, batch=6, size=8) == expected[:1]
+
+
+class ScaledInEvaluation(DropPath):
+    """As the first ones were."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = torch.rand(len(x), *(1,) * (x.dim() - 1)) < 1 - self.drop_prob
+        return x * kept if self.training else x * (1 - self.drop_prob)
+
+
+class Unscaled(DropPath):
+    """Whose mean becomes smaller, although its `scale_by_keep` is True."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = torch.rand(len(x), *(1,) * (x.dim() - 1)) < 1 - self.drop_prob
+        return x * kept if self.training else x
+
+
+class OfTheBatch(DropPath):
+    """All images or none."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (torch.rand(()) > self.drop_prob) / (1 - self.drop_prob) if self.training else x
+
+
+@pytest.mark.parametrize("kind", [ScaledInEvaluation, Unscaled, OfTheBatch])
+def test_what_is_only_called_stochastic_depth_is_refused(
+    kind: type[DropPath], tmp_path: Path
+) -> None:
+    kind = type("DropPath", (kind,), {})
+    net = nn.Sequential(nn.Conv2d(3, 4, 8), kind(0.1), nn.Flatten(), nn.Linear(4, 2))
+    assert supply_masks(copy_network(net), batch=2, size=8) == ()
+    with pytest.raises(PocketuneError, match=r"module '1': aten\.\w+.\w+ draws random numbers"):
+        compile(adapt(net, FullFineTune()), tmp_path / "kit", batch=2, size=8)
+
+
+class HalfDropped(nn.Dropout):
+    """A dropout with a forward pass of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x[:, :1], super().forward(x[:, 1:])], 1)
+
+
+def test_a_dropout_with_a_forward_pass_of_its_own_keeps_it() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 8), HalfDropped(0.5))
+    (spec,) = supply_masks(net, batch=2, size=8)
+    assert spec == MaskSpec("1.supplied_dropouts.calls.0.mask", (2, 3, 1, 1), 0.5)
+    net.get_buffer(spec.name).zero_()
+    images = torch.randn(2, 3, 8, 8)
+    expected = net[0](images)
+    expected[:, 1:] = 0
+    torch.testing.assert_close(net.train()(images), expected)
 
 
 def test_dropout_that_nothing_calls_is_left_alone() -> None:

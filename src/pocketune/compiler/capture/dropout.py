@@ -252,6 +252,10 @@ def _supply_modules(network: nn.Module, images: tuple[int, ...]) -> tuple[MaskSp
             )
         dropout = network.get_submodule(name)
         together = _together(dropout)
+        if _is_stochastic_depth(dropout) and not all(
+            _drops_images(dropout, keep[name], len(call.shape)) for call in calls[name]
+        ):
+            continue  # what it draws is refused when it is traced
         made = [_supplied(keep[name], call, together) for call in calls[name]]
         masks = [name] if len(made) == 1 else [f"{name}.calls.{i}" for i in range(len(made))]
         supplied = made[0] if len(made) == 1 else RepeatedDropout(made)
@@ -315,7 +319,11 @@ def _may_drop(network: nn.Module) -> bool:
     modules = list(network.modules())
     attention = (each for each in modules if isinstance(each, nn.MultiheadAttention))
     kinds = {type(module) for module in modules}
-    return any(each.dropout > 0 for each in attention) or any(map(_names_dropout, kinds))
+    return (
+        any(each.dropout > 0 for each in attention)
+        or any(isinstance(each, nn.Dropout) and each.p > 0 for each in modules)
+        or any(map(_names_dropout, kinds))
+    )
 
 
 def _names_dropout(kind: type[nn.Module]) -> bool:
@@ -373,8 +381,8 @@ def _arguments(
 
 
 def _keep(module: nn.Module) -> float:
-    if isinstance(module, (nn.Dropout, nn.Dropout2d)):
-        return 1 - module.p
+    if type(module).forward in (nn.Dropout.forward, nn.Dropout2d.forward):
+        return 1 - float(module.p)  # type: ignore[arg-type]
     if _is_stochastic_depth(module):
         rate: Any = module.drop_prob if hasattr(module, "drop_prob") else module.p
         return 1 - float(rate or 0)
@@ -390,8 +398,34 @@ def _together(module: nn.Module) -> int | None:
 
 
 def _is_stochastic_depth(module: nn.Module) -> bool:
-    """Of each image by itself, and scaled so that the mean stays."""
+    """Of each image by itself, and scaled so that the mean stays, as the names say."""
     kind = type(module).__name__
     if kind.endswith("DropPath"):
         return hasattr(module, "drop_prob") and getattr(module, "scale_by_keep", True) is True
     return kind == "StochasticDepth" and getattr(module, "mode", "") == "row"
+
+
+_DRAWN = 4096
+"""Images that stochastic depth is tried on."""
+
+
+def _drops_images(module: nn.Module, keep: float, dimensions: int) -> bool:
+    """Whether stochastic depth computes what its name says, whatever a class of that name does.
+
+    In training, it returns 0 for an image or the image / `keep`, as often as `keep` says; in
+    evaluation, the images.
+    """
+    module = copy.deepcopy(module)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        x = torch.rand(_DRAWN, *(2,) * (dimensions - 1)) + 1
+        try:
+            same = torch.equal(module.eval()(x.clone()), x)
+            dropped = module.train()(x.clone())
+            share = dropped / x * keep  # 0 or 1
+        except (RuntimeError, TypeError, ValueError):
+            return False
+    kept = (share.flatten(1).mean(1) > 0.5).float()
+    whole = torch.allclose(share, kept.view(-1, *(1,) * (dimensions - 1)).expand_as(x))
+    often = abs(kept.mean().item() - keep) <= 5 * (keep * (1 - keep) / _DRAWN) ** 0.5
+    return same and whole and often
