@@ -190,6 +190,7 @@ def _write_files(graphs: Graphs, network: nn.Module, folder: Path) -> dict[str, 
     }
     for name, model in models.items():
         if model is not None:
+            onnx.checker.check_model(model)  # the device would leave a blocked step unused
             onnx.save(model, folder / name)
     tensors = {**trained_parameters(network), **running_statistics(network)}
     arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()}

@@ -105,6 +105,22 @@ def test_only_what_is_named_so_is_changed() -> None:
     assert operators(marked) == ["Neg", "Conv", "Neg"]
 
 
+def test_new_tensors_have_names_of_their_own_whatever_the_modules_are_called() -> None:
+    """As of a module `depthwise` with parameters x, y and `kernel`."""
+    plain = model((1, 16, 6, 6), (16, 1, 3, 3), bias=True)
+    names = {"a": f"{DEPTHWISE}.x", "kernel": f"{DEPTHWISE}.kernel", "bias": f"{DEPTHWISE}.y"}
+    for each in plain.graph.input:
+        each.name = names.get(each.name, each.name)
+    for node in plain.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+    plain.graph.output[0].CopyFrom(
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 16, 4, 4))
+    )
+    onnx.checker.check_model(plain)
+    onnx.checker.check_model(block_depthwise(plain))
+
+
 def test_an_output_that_more_than_a_transpose_reads_stays_as_it_is() -> None:
     """`y` is read by a node, `z` is an output: neither has the channels last alone."""
     shape = (1, 16, 5, 6)

@@ -84,6 +84,16 @@ def test_a_tensor_below_4_kib_is_kept(side: int, copies: int) -> None:
     assert [n.op_type for n in model.graph.node].count("Neg") == copies
 
 
+def test_a_copy_has_a_name_of_its_own_whatever_the_parameters_are_called() -> None:
+    b = GraphBuilder()
+    w = b.input("again_1", FLOAT, (SIDE, SIDE))
+    y = b.add("Mul", b.input("images", FLOAT, (SIDE, SIDE)), b.add("Neg", w))
+    b.emit(y, "y", FLOAT, (SIDE, SIDE))
+    model = b.model("named")
+    recompute_from_parameters(model, tensor_bytes(model, {}), VARYING)
+    onnx.checker.check_model(model)
+
+
 @pytest.mark.parametrize("between", [0, 10, 21, 22, 23, 30])
 def test_a_reader_within_24_nodes_shares_the_copy(between: int) -> None:
     model = twice_read(SIDE, between)

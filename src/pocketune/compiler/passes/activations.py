@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 import onnx
 
+from pocketune.compiler.names import derived
 from pocketune.compiler.passes.blocked import is_depthwise
 
 _CHEAP = {
@@ -145,7 +146,7 @@ class _Step:
         """The name of a tensor's copy; the nodes that compute it, if they are new, go to `made`."""
         if name in self.copies:
             return self.copies[name]
-        copied = self.copies[name] = f"{name}_again"
+        copied = self.copies[name] = derived(name, "again")
         node = onnx.NodeProto()
         node.CopyFrom(self._forward[name])
         node.input[:] = [self._copy(n, made) if self._is_recomputed(n) else n for n in node.input]

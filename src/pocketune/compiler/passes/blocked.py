@@ -21,6 +21,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
+from pocketune.compiler.names import derived
 from pocketune.compiler.passes.arena import arena_bytes
 from pocketune.compiler.passes.fused import fuse_clips
 from pocketune.compiler.passes.liveness import Liveness, Operator
@@ -116,14 +117,13 @@ class _Rewriter:
     def _in_blocks(self, conv: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         """The nodes that replace a convolution."""
         x, kernel, *bias = conv.input
-        x_blocked, kernel_blocked = f"{conv.name}.x", f"{conv.name}.kernel"
+        x_blocked, kernel_blocked, y = (derived(conv.name, part) for part in ("x", "kernel", "y"))
         if conv.name.startswith(KERNEL_GRADIENT):
             yield from self._reshaped_blocks(x, x_blocked)
             yield from self._reshaped_blocks(kernel, kernel_blocked)
         else:
             yield self._blocks(x, x_blocked)
             yield from _kernel_blocks(kernel, kernel_blocked)
-        y = f"{conv.name}.y"
         made = _node("Conv", [x_blocked, kernel_blocked, *bias], y, domain=_DOMAIN)
         made.attribute.extend(conv.attribute)
         yield made

@@ -10,6 +10,8 @@ parameters is kept for a distant reader.
 
 import onnx
 
+from pocketune.compiler.names import derived
+
 _LEAST = 1 << 12
 """Bytes of the smallest tensor that is recomputed."""
 
@@ -45,7 +47,7 @@ def recompute_from_parameters(
         node = onnx.NodeProto()
         node.CopyFrom(sources[name])
         count += 1
-        copied = f"again_{count}"
+        copied = derived("again", str(count))
         node.output[0] = node.name = copied
         size[copied] = size[name]
         node.input[:] = [near_copy(n) if n in sources else n for n in node.input]

@@ -9,6 +9,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from pocketune.compiler.names import derived
+
 _READERS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Transpose")
 _FEWEST = 256
 """Elements of the smallest weight that is stored as int8; smaller ones are biases and scales."""
@@ -86,7 +88,7 @@ class _Stored:
         """Store a weight; returns the node that dequantizes it as input `place` of `reader`."""
         whole, scale, axis = rounded
         inputs = [self._initializer(whole), self._initializer(scale)]
-        output = f"{reader.output[0]}.weight{place}"
+        output = derived(reader.output[0], f"weight{place}")
         reader.input[place] = output
         return helper.make_node("DequantizeLinear", inputs, [output], name=output, axis=axis)
 
@@ -97,7 +99,7 @@ class _Stored:
     def _initializer(self, values: NDArray[np.generic]) -> str:
         key = (values.tobytes(), values.dtype.str, values.shape)
         if key not in self._names:
-            self._names[key] = f"{values.dtype}.{len(self._names)}"
+            self._names[key] = derived(str(values.dtype), str(len(self._names)))
             self._tensors.append(numpy_helper.from_array(values, self._names[key]))
         return self._names[key]
 
