@@ -62,12 +62,20 @@ class Judge:
         labels = self._calibration.labels
         if labels is None:
             return None
-        pooled = features.reshape(*features.shape[:2], -1).mean(axis=2)
+        pooled = _pooled(features)
         fitted, held_out = self._calibration.fitted, self._calibration.held_out
         classes = np.unique(labels[fitted])
         centroids = np.stack([pooled[fitted][labels[fitted] == c].mean(axis=0) for c in classes])
         distances = np.square(pooled[held_out][:, None] - centroids).sum(axis=2)
         return float((classes[distances.argmin(axis=1)] == labels[held_out]).mean())
+
+
+def _pooled(features: Features) -> Features:
+    """Means (N, C) of square maps (N, C, H, W) or (N, H, W, C), or of tokens (N, T, C)."""
+    channels_first = features.ndim == 4 and features.shape[2] == features.shape[3]
+    places = (2, 3) if channels_first else tuple(range(1, features.ndim - 1))
+    means: Features = features.mean(axis=places)
+    return means
 
 
 def run_features(
