@@ -2,6 +2,7 @@
 
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from pocketune.compiler.passes.liveness import fused
 from pocketune.compiler.passes.schedule import order_for_memory
 from pocketune.compiler.passes.sizes import tensor_bytes
 from pocketune.compiler.quantize import search as quantize
-from pocketune.compiler.quantize.error import Judge, relative_error, run_features
+from pocketune.compiler.quantize.error import FeatureError, Judge, relative_error, run_features
 from pocketune.compiler.quantize.search import quantize_features
 from pocketune.compiler.quantize.static import (
     MinMax,
@@ -208,6 +209,47 @@ def test_the_halves_are_of_every_class_and_share_nothing() -> None:
     assert sorted([*fitted, *held_out]) == list(range(COUNT))
     for half in (fitted, held_out):
         assert np.bincount(calibration.labels[half]).tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("most", [2, 3, 32])
+def test_a_few_images_are_of_all_classes(most: int) -> None:
+    labels = np.arange(24) % 3
+    images = np.zeros((24, 1, 1, 3), np.uint8) + labels[:, None, None, None].astype(np.uint8)
+    few = Calibration(images, labels).spread(most)
+    assert len(few) == min(most, 12)
+    assert {*few[:, 0, 0, 0].tolist()} >= {0, 2}
+
+
+def test_single_layers_are_compared_on_images_of_all_classes(
+    kits: dict[str, Kit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibration, model = pictures(60), features(kits["float"])
+    assert calibration.labels is not None
+    ran: list[np.ndarray] = []
+
+    def run(model: onnx.ModelProto, images: np.ndarray, output: str) -> np.ndarray:
+        ran.append(images)
+        return run_features(model, images, output)
+
+    monkeypatch.setattr(quantize, "run_features", run)
+    quantizer: Any = SimpleNamespace(layers=["conv"], quantize=lambda _: model)
+    quantize._by_sensitivity(model, quantizer, calibration, "features")
+    labels = {
+        image.tobytes(): int(label)
+        for image, label in zip(calibration.images, calibration.labels, strict=True)
+    }
+    assert len(ran) == 2
+    for images in ran:
+        assert {labels[image.tobytes()] for image in images} == {0, 1, 2}
+
+
+def test_a_percentile_within_bounds_is_taken_whatever_the_other_error(
+    kits: dict[str, Kit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = iter([FeatureError(0.05, 0.5, 1.0), FeatureError(0.06, 1.0, 1.0)])
+    monkeypatch.setattr(Judge, "judge", lambda *_: next(results))
+    _, cost = quantize_features(features(kits["float"]), pictures())
+    assert (cost.error, cost.float_layers) == (0.06, 0)
 
 
 def test_a_method_that_trains_from_the_first_layer_on_has_nothing_to_quantize(

@@ -63,8 +63,12 @@ class Calibration:
 
     @property
     def ranges(self) -> NDArray[np.uint8]:
-        """The images that the ranges of activations are taken from, spread over the classes."""
-        spread = np.linspace(0, len(self.fitted) - 1, min(RANGES, len(self.fitted)))
+        """The images that the ranges of activations are taken from."""
+        return self.spread(RANGES)
+
+    def spread(self, most: int) -> NDArray[np.uint8]:
+        """At most so many images of the fitted half, spread over the classes."""
+        spread = np.linspace(0, len(self.fitted) - 1, min(most, len(self.fitted)))
         chosen: NDArray[np.uint8] = self.images[self.fitted[spread.round().astype(int)]]
         return chosen
 

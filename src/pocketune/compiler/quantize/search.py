@@ -70,7 +70,7 @@ def quantize_features(
     if not _within_bounds(best.result, calibration):
         cut = _quantizer(model, images, Percentile, operators)
         other = _attempt(cut, judge, [])
-        if other.result.error < best.result.error:
+        if _within_bounds(other.result, calibration) or other.result.error < best.result.error:
             quantizer, best = cut, other
     if not _within_bounds(best.result, calibration):
         order = _by_sensitivity(model, quantizer, calibration, output)
@@ -132,7 +132,7 @@ def _by_sensitivity(
     model: onnx.ModelProto, quantizer: StaticQuantizer, calibration: Calibration, output: str
 ) -> list[str]:
     """The layers, by the error that each alone causes, the largest first."""
-    images = calibration.ranges[:_PROBES]
+    images = calibration.spread(_PROBES)
     truth = run_features(model, images, output)
     errors = {}
     for layer in quantizer.layers:
