@@ -19,12 +19,15 @@ from pocketune.device.train.defaults import (
     RATES,
     SMALL_SET_EPOCHS,
     STEPS,
+    TOO_FEW_TO_DIVIDE,
     default_epochs,
     default_patience,
     default_rates,
     kind_of,
 )
+from pocketune.device.train.settings import TrainSettings
 from pocketune.kit.manifest import ParameterSpec
+from pocketune.options import option_fields
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -49,6 +52,18 @@ def test_the_rates_are_the_documented_ones(row: str, kind: str) -> None:
     assert getattr(RATES["adam"], kind) == adam
     assert getattr(RATES["sgd"], kind) == sgd
     assert RATES["adamw"] == RATES["adam8"] == RATES["adam"]
+
+
+def test_the_lengths_are_the_documented_ones() -> None:
+    page = Path(__file__).parents[3] / "docs" / "defaults.md"
+    (row,) = (
+        line for line in page.read_text("utf-8").splitlines() if line.startswith("| `epochs`")
+    )
+    (option,) = (each.option for each in option_fields(TrainSettings) if each.name == "epochs")
+    for told in (row.replace("uneven.md#few-photos", ""), option.unset or ""):
+        numbers = {int(each.replace(",", "")) for each in re.findall(r"[\d,]*\d", told)}
+        expected = {*EPOCHS, SMALL_SET_EPOCHS, STEPS, FEW_STEPS, TOO_FEW_TO_DIVIDE}
+        assert numbers - {0} == expected
 
 
 @given(images=st.integers(1, 4096))

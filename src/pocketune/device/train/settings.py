@@ -12,6 +12,7 @@ from pocketune.device.train.defaults import (
     DRAWS,
     ENOUGH_TO_STOP,
     EPOCHS,
+    FEW_STEPS,
     MEASURED_IMAGES,
     OPTIMIZERS,
     RATES,
@@ -98,8 +99,9 @@ class TrainSettings:
         "Number of epochs; 0 only computes the classifier.",
         default=None,
         metavar="N",
-        unset=f"{EPOCHS[0]} for many photos, up to {SMALL_SET_EPOCHS} for fewer, to make {STEPS:,} "
-        f"steps; 0 with fewer than {TOO_FEW_TO_DIVIDE} photos of classes or attributes",
+        unset=f"{EPOCHS[0]} for many photos; for fewer, up to {SMALL_SET_EPOCHS} to make {STEPS:,} "
+        f"steps, or up to {EPOCHS[1]} to make {FEW_STEPS}; 0 with fewer than {TOO_FEW_TO_DIVIDE} "
+        "photos of classes or attributes, unless they are divided or another setting is for steps",
         at_least=0,
     )
     steps: int | None = _option(
