@@ -142,6 +142,11 @@ def build_kit(
     learned = _task(network, photos, classes, task, read, size).configured(
         **_given(label_smoothing=label_smoothing, loss_stride=loss_stride)
     )
+    if classes == 1 and learned.activation == "softmax":
+        raise PocketuneError(
+            f"classes=1 leaves the task {learned.name} nothing to tell apart: give 2 or more, or "
+            "task='attributes' for what an image has or not"
+        )
     count = len(learned.classes)
     created = (
         create_network(network, classes=count, normalization=chosen, **options)

@@ -112,6 +112,7 @@ def test_what_is_shown_of_frozen_bits_is_what_was_asked_for(run, bits):
         ([*SMALL, "--photos", "nowhere"], "nowhere does not exist"),
         ([*SMALL, "--class-names", "names.txt"], "--class-names needs --photos"),
         ([*SMALL, "--batch", 0], "--batch 0"),
+        ([*SMALL, "--classes", 1], "--classes 1 leaves the task classification nothing to tell"),
         ([*SMALL, "--label-smoothing", 2], "--label-smoothing 2.0 must lie in [0, 1)"),
         (["resnet18", "--width", -1], "--width -1.0 must be a number above 0"),
     ],
@@ -122,6 +123,13 @@ def test_refusals(run, options, said):
     error = result.stderr.splitlines()[-1]
     assert error.startswith("error: ")
     assert said in error
+    assert not Path("kit").exists()
+
+
+def test_photos_of_another_task_are_refused_as_training_would_refuse_them(run, photos):
+    result = run("kit", "build", *SMALL, "--task", "attributes", "--photos", photos, "--out", "kit")
+    assert result.exit_code == 1
+    assert "each image a class by its folder, but attributes are needed" in result.stderr
     assert not Path("kit").exists()
 
 

@@ -140,7 +140,7 @@ def build(
     wait_asleep()
     dataset = None
     if options.photos is not None:
-        dataset = load_splits(options.photos, masks=reading.options).train
+        dataset = load_splits(options.photos, task=task.task, masks=reading.options).train
     with author_half("building a kit"):
         from pocketune.authoring import build_kit
         from pocketune.networks import list_networks
