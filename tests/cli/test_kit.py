@@ -50,6 +50,10 @@ def test_build(run, photos):
     assert values["fc.weight"].shape[0] == 3
     assert "conv1.weight" in values  # frozen, and there all the same
     assert json.loads(run("kit", "show", "kit.zip", "--json").stdout)["method"]["name"] == "last"
+    assert "(placeholders: it is not trained)" in run("kit", "show", "kit.zip").stdout
+    for command in ("predict", "evaluate"):
+        note = "note: kit.zip knows no classes before it is trained: its classifier is random"
+        assert note in run(command, "kit.zip", photos).stderr
 
 
 @pytest.mark.parametrize("budget", ["2MB", "20GB"])

@@ -25,7 +25,7 @@ from pocketune.cli.options import (
     of_method,
     written,
 )
-from pocketune.cli.use import is_bundled
+from pocketune.cli.use import is_untrained
 from pocketune.errors import author_half
 from pocketune.options import option
 from pocketune.threads import wait_asleep
@@ -196,7 +196,7 @@ def show(shown: KitArgument, output: JsonOption) -> None:
     if output.json:
         print(json.dumps(facts))
         return
-    note = " (placeholders: it is not trained)" if is_bundled(shown.kit) else ""
+    note = " (placeholders: it is not trained)" if is_untrained(shown.kit) else ""
     print("\n".join(kit_lines(facts, manifest, of_classes=note)))
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import sys
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -189,11 +189,20 @@ def predict(
 
 
 def note_untrained(model: str | Path) -> None:
-    """Say that a kit is not trained, if it is a bundled one."""
-    if is_bundled(model):
+    """Say that a kit is not trained, if it is not."""
+    if is_untrained(model):
         print_error(
             f"note: {model} knows no classes before it is trained: its classifier is random"
         )
+
+
+def is_untrained(model: str | Path) -> bool:
+    """Whether this is a kit whose classifier is random; one that cannot be opened is not."""
+    from pocketune.kit.kit import Kit
+
+    with suppress(PocketuneError):
+        return is_bundled(model) or Kit.open(model, verify=False).has_new_head
+    return False
 
 
 def is_bundled(model: str | Path) -> bool:
@@ -249,6 +258,7 @@ def evaluate(
             f"{model.run} knows no classes before it is trained: evaluate a run of it, which "
             f"pocketune train PHOTOS --kit {model.run} makes"
         )
+    note_untrained(model.run)
     tables = [each for each in (options.confusion, options.per_class) if each is not None]
     for each in tables:
         refuse_to_overwrite(Path(model.run), each)

@@ -122,6 +122,17 @@ class Kit:
                 raise KitError(f"{where} holds a value in {name} that is not finite")
         return state
 
+    @property
+    def has_new_head(self) -> bool:
+        """Whether the output layer was drawn at random for its classes, with biases of zero.
+
+        Raises:
+            KitError: See `state`.
+        """
+        values = self.state()
+        head = (values[name] for name in self.manifest.task.head)
+        return not self.is_run and not any(value.any() for value in head if value.ndim == 1)
+
     def copy_to(self, folder: Path) -> "Kit":
         """Copy the kit's own files into a folder, the manifest last, and open the copy.
 
