@@ -162,7 +162,7 @@ def test_evaluate(run, photos, trained):
 def test_the_photos_of_a_run_are_known_wherever_they_are(process, photos, trained, tmp_path):
     shutil.copytree(photos, tmp_path / "moved")
     own, moved = process("evaluate", trained), process("evaluate", trained, tmp_path / "moved")
-    assert own.stderr.startswith("note: these validation photos also chose the best step of the ru")
+    assert own.stderr.startswith("note: these validation photos also chose between the start and ")
     assert "of 6 photos" in own.stdout == moved.stdout
     assert moved.stderr == (
         "note: the run was trained on 24 of these 30 photos; the 6 that it held back are evaluated"

@@ -322,14 +322,14 @@ def _held_back(model: Model) -> tuple[Splits, bool]:
 
 
 def _note_choice(model: Model) -> None:
-    """Say if the photos that a run held back also chose its best step."""
+    """Say if the photos that a run held back also chose its values."""
     chosen = False
     with suppress(PocketuneError):  # a run that is not finished has no record
         chosen = RunRecord.read(model.kit.path).steps > 0
     if chosen:
         _log.info(
-            "these validation photos also chose the best step of the run, which flatters the "
-            "figures; photos that it has not seen tell how good it is"
+            "these validation photos also chose between the start and the steps of the run, which "
+            "flatters the figures; photos that it has not seen tell how good it is"
         )
 
 
