@@ -108,6 +108,13 @@ def test_what_train_cannot_mean_is_a_usage_error(run, arguments, said):
     assert said in " ".join(result.stderr.replace("│", " ").split())
 
 
+@pytest.mark.parametrize("command", ["evaluate", "kit build", "prune", "retrain"])
+def test_the_reading_of_masks_follows_a_run_where_there_is_one(run, command):
+    said = " ".join(run(*command.split(), "--help").stdout.replace("│", " ").split())
+    assert "[default: 255" in said
+    assert ("for a run, as in its training" in said) == (command == "evaluate")
+
+
 @pytest.mark.parametrize("arguments", ["predict", "predict run", "evaluate", "export", "kit show"])
 def test_missing_arguments_are_usage_errors(run, arguments):
     result = run(*arguments.split())

@@ -50,22 +50,26 @@ class ModelArgument:
     )
 
 
+_ignore = partial(
+    option,
+    "Values or names of classes in masks that do not count; see [bold]train[/bold].",
+    default=None,
+    metavar="VALUES|none",
+)
+_class_names = partial(
+    option,
+    "Names of the values of masks; see [bold]train[/bold].",
+    default=None,
+    metavar="FILE|NAMES",
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MaskReading:
     """How the values of masks are read; `train` has these options as settings of a run."""
 
-    ignore: str | None = option(
-        "Values or names of classes in masks that do not count; see [bold]train[/bold].",
-        default=None,
-        metavar="VALUES|none",
-        unset="255; for a run, as in its training",
-    )
-    class_names: str | None = option(
-        "Names of the values of masks; see [bold]train[/bold].",
-        default=None,
-        metavar="FILE|NAMES",
-        unset="those of the photos; for a run, as in its training",
-    )
+    ignore: str | None = _ignore(unset="255")
+    class_names: str | None = _class_names(unset="those of the photos")
 
     @property
     def options(self) -> MaskOptions:
@@ -83,6 +87,16 @@ class MaskReading:
         for name, value in vars(self).items():
             if value is not None and photos is None:
                 raise PocketuneError(f"{flag(name)} needs --photos: it is about their masks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunMaskReading(MaskReading):
+    """The same where a run has read masks in its training."""
+
+    ignore: str | None = _ignore(unset="255; for a run, as in its training")
+    class_names: str | None = _class_names(
+        unset="those of the photos; for a run, as in its training"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import click
 
 from pocketune.cli.command import command
 from pocketune.cli.errors import print_error, print_skipped
-from pocketune.cli.options import JsonOption, MaskReading, ModelArgument, argument
+from pocketune.cli.options import JsonOption, ModelArgument, RunMaskReading, argument
 from pocketune.errors import PocketuneError, printable
 from pocketune.options import option
 
@@ -235,7 +235,7 @@ def evaluate(
     model: ModelArgument,
     options: EvaluateOptions,
     seen: WindowOptions,
-    reading: MaskReading,
+    reading: RunMaskReading,
     memory: MemoryOptions,
     output: JsonOption,
 ) -> None:
