@@ -371,7 +371,7 @@ def test_a_folder_is_made_for_a_file_unless_a_file_is_in_the_way(tmp_path):
     make_folder_of(tmp_path / "a" / "b" / "c.txt")
     assert (tmp_path / "a" / "b").is_dir()
     (tmp_path / "file").touch()
-    with pytest.raises(PocketuneError, match=r"c\.txt cannot be written"):
+    with pytest.raises(PocketuneError, match=r"c\.txt cannot be written: Not a directory"):
         make_folder_of(tmp_path / "file" / "c.txt")
 
 

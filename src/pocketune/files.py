@@ -130,7 +130,10 @@ def make_folder_of(path: Path) -> None:
         PocketuneError: It cannot be created.
     """
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
 
 
 def write_all(file: RawIOBase, content: bytes) -> None:
