@@ -238,6 +238,14 @@ def refuse_undecodable(path: Path) -> None:
         ) from error
 
 
+def undecodable() -> str:
+    """Why a name cannot be decoded, and the remedy."""
+    encoding = sys.getfilesystemencoding()
+    if encoding != "utf-8":
+        return f"its name has letters that {encoding}, of the locale, lacks; set PYTHONUTF8=1"
+    return "its name is not valid UTF-8; rename it"
+
+
 def partial(path: Path) -> Path:
     """The temporary path of `replacing` in this thread: two may write to the same `path`."""
     owner = f"{_OWNER}-{threading.get_native_id()}"

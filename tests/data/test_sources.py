@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from pocketune.data import load_splits, open_images, unlabeled
 from pocketune.data.dataset import ImageDataset
+from pocketune.data.sources import FolderSource
 
 
 def changed(path: Path) -> None:
@@ -58,6 +60,16 @@ def test_of_an_archive_in_a_path(photos, tmp_path: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "cats"), "zip", photos(cats=2, dogs=2))
     dataset = unlabeled(open_images([archive]))
     assert len({*stamps(dataset)}) == 4 and None not in stamps(dataset)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "reason"),
+    [("utf-8", "its name is not valid UTF-8; rename it"), ("ascii", "that ascii, of the locale,")],
+)
+def test_a_name_that_is_no_text_is_told_with_its_cause(tmp_path, monkeypatch, encoding, reason):
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: encoding)
+    with pytest.raises(OSError, match=reason), FolderSource(tmp_path).open("\udcc3\udcbc.jpg"):
+        pass
 
 
 @pytest.mark.parametrize(

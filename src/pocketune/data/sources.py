@@ -15,7 +15,7 @@ import numpy as np
 from pocketune.data.directory import Bare, Directory
 from pocketune.data.names import Names
 from pocketune.errors import PocketuneError
-from pocketune.files import ARCHIVE_DAMAGE, reading, shown
+from pocketune.files import ARCHIVE_DAMAGE, reading, shown, undecodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -155,7 +155,7 @@ class FolderSource:
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """The file `name`; an absolute name, which a CSV may hold, is used unchanged."""
         if not _is_text(name):
-            raise OSError("its name is not valid UTF-8; rename it")
+            raise OSError(undecodable())
         path = self.root / name
         if path.exists() and not path.is_file():  # opening a pipe would wait forever
             raise OSError("not a regular file")
