@@ -52,6 +52,22 @@ def test_classes_that_no_photo_tests(
     assert found == told if told is None else str(found).startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [("blue", None), ("Red", "classes  'Red' and 'red' differ only in case, and are learned as")],
+)
+def test_classes_whose_names_differ_only_in_case(
+    other: str, told: str | None, tmp_path: Path
+) -> None:
+    rows = [f"{number}.png,{name}" for number, name in enumerate(("red", other, "red", other))]
+    for number in range(4):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{number}.png")
+    (tmp_path / "labels.csv").write_text("\n".join(["file,label", *rows]))
+    kit = write_softmax_kit(tmp_path / "kit")
+    found = Photos.open(tmp_path / "labels.csv", TrainSettings(), kit).describe_alike()
+    assert found == told if told is None else str(found).startswith(told)
+
+
 def test_unreadable_files_are_listed(run: Run, tmp_path: Path) -> None:
     photos = write_photos(tmp_path / "photos")
     (photos / "red" / "notes.png").write_text("not an image")

@@ -180,6 +180,19 @@ class Photos:
             f"tells how well {words[1]} recognized"
         )
 
+    def describe_alike(self) -> str | None:
+        """What to say of names of classes that differ in their case alone; None without any."""
+        first: dict[str, str] = {}
+        alike = [(first.setdefault(name.casefold(), name), name) for name in self.classes]
+        alike = [(one, other) for one, other in alike if one != other]
+        if not alike:
+            return None
+        one, other = (shown(name, 30) for name in alike[0])
+        return (
+            f"classes  {one!r} and {other!r} differ only in case, and are learned as two; write "
+            "them alike if they are one"
+        )
+
     def describe_seen(self, seen: NDArray[np.uint32] | None) -> str | None:
         """What to say of validation photos that an earlier run was trained on; None without any.
 

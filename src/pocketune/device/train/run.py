@@ -192,6 +192,7 @@ def train(
         copied = describe_copies(found.splits) if whole_set else None
         notes = (
             found.describe(),
+            found.describe_alike(),
             found.describe_untested() if whole_set else None,
             copied and f"copies  {copied}",
             found.describe_seen(trained_names(opened)),
