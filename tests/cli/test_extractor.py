@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pocketune.extractor
-from pocketune.extractor.record import Asked, Finalist, Forecast, Ranking, Record
+from pocketune.extractor.record import Asked, Finalist, Forecast, Pair, Ranking, Record
 from pocketune.supernet import Space
 
 from .conftest import Run
@@ -57,6 +57,18 @@ def test_it_prints_what_was_chosen(run: Run, given: dict[str, Any]) -> None:
     assert given["settings"].budget == "96MB"
     assert 0 < given["settings"].seconds <= 3600  # without the import of PyTorch
     assert (given["out"], given["method"].kernel) == (Path("kit"), 3)
+
+
+def test_predictions_that_are_no_better_than_chance_are_told(
+    run: Run, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = (Pair(config=FORECAST.config, accuracy=0.5, loss=1.0),) * 20
+    for correlation, told in ((0.8, False), (0.3, True), (-0.38, True)):
+        ranking = Ranking(predictor="ridge", correlations={"ridge": correlation}, memory_error=0)
+        found = replace(FOUND, pairs=pairs, ranking=ranking)
+        monkeypatch.setattr(pocketune.extractor, "adapt_extractor", lambda *_, f=found, **__: f)
+        said = run("adapt-extractor", "photos", "--supernet", "s.safetensors", "--out", "k").stdout
+        assert ("predictions from 20 sub-networks are no better than chance" in said) == told
 
 
 def test_json_is_the_record(run: Run, given: dict[str, Any]) -> None:

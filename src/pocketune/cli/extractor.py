@@ -122,6 +122,11 @@ def _show(record: Record, out: Path) -> None:
             f"{name} {value:.2f}" for name, value in record.ranking.correlations.items()
         )
         print(f"rank correlation of the predictors in cross-validation: {ranks}")
+    if record.is_ranked_by_chance:
+        print(
+            f"the predictions from {len(record.pairs)} sub-networks are no better than chance: "
+            "what was measured on the held-out photos decided"
+        )
     minutes = sum(record.seconds.values()) / 60
     print(
         f"{len(record.pairs)} sub-networks measured, {len(record.forecasts)} forecast, "

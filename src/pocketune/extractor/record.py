@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ RECORD, ADAPTED, FRONT, CHOSEN = (
     "chosen.safetensors",
 )
 """Files of a search: the record, the state of phase 1, the picture, the chosen sub-network."""
+_CHANCE = 1.64
+"""Standard errors that 19 of 20 values of a normal distribution are below."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +174,17 @@ class Record:
         if not self.finalists:
             raise PocketuneError("the search has not finished; repeat it to go on")
         return self.finalists[0]
+
+    @property
+    def is_ranked_by_chance(self) -> bool:
+        """Whether accuracies without any relation to the predictions would rank them as well.
+
+        Their rank correlation has the standard error 1 / sqrt(pairs - 1).
+        """
+        if self.ranking is None:
+            return False
+        best = max(self.ranking.correlations.values())
+        return best * math.sqrt(max(0, len(self.pairs) - 1)) < _CHANCE
 
     @classmethod
     def read(cls, path: Path) -> Record:
