@@ -62,7 +62,7 @@ def assert_same(ours: dict[str, np.ndarray], expected: dict[str, np.ndarray]) ->
 @pytest.mark.parametrize("batch", [1, 2])
 def test_gradients_are_those_of_the_whole_batch(kits: dict[int, Kit], batch: int) -> None:
     whole = OnnxEngine(kits[4], kits[4].state())
-    parts = AccumulatingEngine(OnnxEngine(kits[batch], kits[batch].state()), batch)
+    parts = AccumulatingEngine(OnnxEngine(kits[batch], kits[batch].state()), batch, TASK)
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (4, SIZE, SIZE, 3), dtype=np.uint8)
     labels = rng.integers(0, CLASSES, 4)

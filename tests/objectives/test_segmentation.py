@@ -179,6 +179,22 @@ def test_the_objective_reads_the_pixels_of_the_stride(stride: int) -> None:
         assert_close(ours.numpy(), wanted, 1e-12)
 
 
+@pytest.mark.parametrize("stride", [1, 4])
+def test_the_loss_of_a_batch_is_the_mean_of_its_parts_by_their_weight(stride: int) -> None:
+    logits, labels, weights = batch_of(5, 3, (5, 4), (30, 21))
+    labels[0], labels[3:] = 255, 255  # half of the first part and all of the last
+    task, inputs = Segmentation(numbered(3), loss_stride=stride), {"class_weights": weights.numpy()}
+    whole = reference(logits, labels, weights, stride)
+    pieces = [slice(0, 2), slice(2, 3), slice(3, 5)]
+    shares = np.array([task.loss_weight(labels[part].numpy(), inputs) for part in pieces])
+    shares /= shares.sum()
+    found = [reference(logits[part], labels[part], weights, stride) for part in pieces]
+    loss = sum(share * each[0] for share, each in zip(shares, found, strict=True))
+    assert loss == pytest.approx(float(whole[0]), rel=1e-12)
+    gradients = [share * each[3] for share, each in zip(shares, found, strict=True)]
+    np.testing.assert_allclose(np.concatenate(gradients), whole[3], rtol=1e-12)
+
+
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_rows_of_the_resizing_sum_to_one(stride: int) -> None:
     for matrix in resizing(torch.Size((5, 3)), torch.Size((12, 1)), stride):

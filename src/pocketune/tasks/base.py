@@ -269,6 +269,15 @@ class Task(ABC):
         """Constant inputs of a training step by name, beside images and labels; none by default."""
         return {}
 
+    def loss_weight(self, labels: Labels, inputs: Mapping[str, FloatArray]) -> float:
+        """What the loss of these labels divides by: their weight in the mean of several batches.
+
+        Args:
+            labels: The labels (N, ...) of a batch, as the step takes them.
+            inputs: The step inputs.
+        """
+        return len(labels)
+
     def balanced(self: S, labels: Labels) -> S:
         """The task with weights of its classes, so that those with few labels count more.
 

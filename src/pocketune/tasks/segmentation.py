@@ -176,6 +176,12 @@ class Segmentation(Task):
         weights = self.class_weights or (1.0,) * count
         return {"class_weights": np.array(weights, np.float32)}
 
+    def loss_weight(self, labels: Labels, inputs: Mapping[str, FloatArray]) -> float:
+        """See `Task`: the class weights of the pixels that the loss reads, without ignored ones."""
+        weights, stride = inputs["class_weights"], self.loss_stride
+        counts = count_values(labels[:, ::stride, ::stride])
+        return float(counts[: len(weights)] @ weights)
+
     def balanced(self, labels: Labels) -> Segmentation:
         """See `Task` and `balanced_weights`."""
         weights = balanced_weights(labels["pixels"].sum(axis=0))

@@ -15,23 +15,29 @@ if TYPE_CHECKING:
     from pocketune.arrays import FloatArray, State
     from pocketune.device.engine.base import Engine, EngineFactory, Preparing
     from pocketune.kit.kit import Kit
-    from pocketune.tasks import Labels
+    from pocketune.tasks import Labels, Task
+
+_BLOCK = 1 << 16
+"""Values that are added at once."""
 
 
 class AccumulatingEngine:
     """An `Engine` that computes a large batch in parts, by another engine.
 
-    The mean over the parts is the gradient of the whole batch, because images do not influence each
-    other. A step takes the memory of one part and a second copy of the gradients.
+    The mean over the parts, each with the weight of its labels in the loss, is the gradient of the
+    whole batch, because images do not influence each other. A step takes the memory of one part and
+    a second copy of the gradients.
 
     Args:
         engine: The engine of the parts.
         batch: Images in a part.
+        task: The kit's task, which tells the weight of labels.
     """
 
-    def __init__(self, engine: Engine, batch: int) -> None:
+    def __init__(self, engine: Engine, batch: int, task: Task) -> None:
         self._engine = engine
         self._batch = batch
+        self._task = task
 
     @property
     def runtime(self) -> str:
@@ -57,18 +63,16 @@ class AccumulatingEngine:
         self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
     ) -> Gradients:
         """See `Engine`; the batch has to be a multiple of a part."""
-        starts = range(0, len(images), self._batch)
+        parts = [slice(i, i + self._batch) for i in range(0, len(images), self._batch)]
+        weights = [self._task.loss_weight(labels[part], self._engine.inputs) for part in parts]
+        whole = sum(weights) or 1.0  # without any weight, all gradients are 0
         total: Gradients | None = None
-        for start in starts:
-            part = slice(start, start + self._batch)
+        for part, weight in zip(parts, weights, strict=True):
             found = self._engine.gradients(images[part], labels[part], rng)
-            total = _copied(found) if total is None else _add(total, found)
+            total = _add(total or _nothing(found), found, weight / whole)
             del found  # the next batch's gradients take its place in the runtime's memory
         assert total is not None
-        share = np.float32(1 / len(starts))
-        for values in total.values.values():
-            values *= share
-        return Gradients(total.loss / len(starts), total.metrics, total.values)
+        return total
 
     def predict(self, images: NDArray[np.uint8]) -> FloatArray:
         """See `Engine`."""
@@ -99,20 +103,26 @@ def accumulating(factory: EngineFactory) -> EngineFactory:
     """A factory of engines that compute a batch in parts of the size of their kit's."""
 
     def make(kit: Kit, state: Mapping[str, FloatArray]) -> Engine:
-        return AccumulatingEngine(factory(kit, state), kit.manifest.batch)
+        return AccumulatingEngine(factory(kit, state), kit.manifest.batch, kit.manifest.task)
 
     return make
 
 
-def _copied(found: Gradients) -> Gradients:
-    """The same in memory of its own."""
-    values = {name: array.copy() for name, array in found.values.items()}
-    return Gradients(found.loss, found.metrics, values)
+def _nothing(like: Gradients) -> Gradients:
+    """Zeros in memory of their own."""
+    values = {name: np.zeros(array.shape, np.float32) for name, array in like.values.items()}
+    return Gradients(0.0, dict.fromkeys(like.metrics, 0), values)
 
 
-def _add(total: Gradients, found: Gradients) -> Gradients:
-    """The sum, written into the arrays of `total`."""
+def _add(total: Gradients, found: Gradients, share: float) -> Gradients:
+    """The sum with a share of what was found, written into the arrays of `total` by blocks.
+
+    A whole array times its share would be a third copy of it.
+    """
     for name, values in total.values.items():
-        values += found.values[name]
+        sums, added = values.reshape(-1), found.values[name].reshape(-1)
+        for start in range(0, len(sums), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            sums[block] += np.float32(share) * added[block]
     metrics = {name: value + found.metrics[name] for name, value in total.metrics.items()}
-    return Gradients(total.loss + found.loss, metrics, total.values)
+    return Gradients(total.loss + share * found.loss, metrics, total.values)
