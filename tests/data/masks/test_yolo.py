@@ -95,6 +95,15 @@ class TestPlaces:
             path = tree({**files, name: text}, name.replace("/", "_"))
             assert load_splits(path, val_fraction=0).classes == ("background", "cat")
 
+    @pytest.mark.parametrize("text", ["task: segment\nmode: train", "names: [dog]"])
+    def test_the_usual_file_of_names_comes_before_others(self, tree, text):
+        files = {"images/a.png": 1, "labels/a.txt": CAT, "args.yaml": text, "data.yaml": NAMES}
+        assert "cat" in load_splits(tree(files), val_fraction=0).classes
+
+    def test_a_file_without_names_is_passed_over(self, tree):
+        files = {"images/a.png": 1, "labels/a.txt": CAT, "data.yaml": "nc: 1", "x.yaml": NAMES}
+        assert "cat" in load_splits(tree(files), val_fraction=0).classes
+
     def test_other_files_are_passed_over(self, tree):
         files = {"images/a.png": 1, "images/a.json": "{}", "labels/a.txt": CAT, "labels/a.npy": ""}
         path = tree({**files, "data.yaml": NAMES, "images/classes.txt": "x"})
@@ -128,9 +137,9 @@ class TestRefused:
         files = {"images/a.png": 1, "labels/a.txt": CAT}
         message = refusal(tree(files))
         assert "labels of YOLO without the names of their classes; add data.yaml" in message
-        for text, reason in (("nc: 2", "it has no names"), ("names: 3", "its names are neither")):
-            message = refusal(tree({**files, "data.yaml": text}))
-            assert message.startswith(f"data.yaml is damaged: {reason}")
+        assert refusal(tree({**files, "data.yaml": "nc: 2"})) == message
+        message = refusal(tree({**files, "data.yaml": "names: 3"}))
+        assert message.startswith("data.yaml is damaged: its names are neither")
         many = f"names: {[str(number) for number in range(300)]}"
         assert "of 300 categories" in refusal(tree({**files, "data.yaml": many}))
 
@@ -161,7 +170,6 @@ def test_numbers_of_names():
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "names:",
         "names: 3",
         "names: []",
@@ -171,6 +179,10 @@ def test_numbers_of_names():
         "names: [,]",
     ],
 )
-def test_no_names(text):
+def test_names_that_cannot_be_read(text):
     with pytest.raises(ValueError, match="names"):
         parse_names(text)
+
+
+def test_a_file_without_the_key():
+    assert parse_names("nc: 2\n") == parse_names("") == {}

@@ -38,6 +38,8 @@ from pocketune.tasks.segmentation import Mask
 FOLDERS = ("images", "labels")
 _SUFFIX = ".txt"
 _YAML = (".yaml", ".yml")
+_USUAL = "data."
+"""How the name of the file of the names of classes usually begins."""
 _BOX = 4  # numbers
 _FEWEST = 3  # corners
 _LARGEST = 2.0  # a corner may lie a little outside of its image, whose sides are 1
@@ -160,11 +162,15 @@ def _polygons(
 
 
 def _class_names(names: Names, prefix: str, source: Source, where: str) -> dict[int, str]:
-    """The name of each class by its number, from `data.yaml` or another such file."""
+    """The name of each class by its number, from `data.yaml` or another such file with names."""
     beside = [name for name in names if "/" not in name[len(prefix) :]]
-    for name in (each for each in beside if each.lower().endswith(_YAML)):
+    files = [name for name in beside if name.lower().endswith(_YAML)]
+    files.sort(key=lambda name: not posixpath.basename(name).lower().startswith(_USUAL))
+    for name in files:
         with reading(shown(name), ValueError, remedy="write names: [cat, dog]"):
-            return _labels(parse_names(read_list(source, name).decode("utf-8-sig")))
+            found = parse_names(read_list(source, name).decode("utf-8-sig"))
+        if found:  # settings of a training lie there, too
+            return _labels(found)
     for name in names:
         if posixpath.basename(name).casefold() in NAMES_FILES:
             return _labels(parse_lines(read_list(source, name), name))

@@ -27,12 +27,12 @@ def parse_names(text: str) -> dict[int, str]:
     {0: 'cat', 3: 'dog'}
 
     Raises:
-        ValueError: There are no names, or none that can be read.
+        ValueError: They cannot be read.
     """
     lines = [_COMMENT.sub(r"\1", line).rstrip() for line in text.splitlines()]
     start = next((number for number, line in enumerate(lines) if _KEY.fullmatch(line)), None)
     if start is None:
-        raise ValueError("it has no names")
+        return {}
     first = lines[start].partition(":")[2].strip()
     if first[:1] in ("[", "{"):
         pairs = _in_brackets(" ".join([first, *lines[start + 1 :]]))
