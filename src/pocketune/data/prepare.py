@@ -25,6 +25,7 @@ from pocketune.data.images.opening import UnreadableImage, open_image, reading_i
 from pocketune.data.images.pillow_headers import header_of
 from pocketune.data.images.transforms import resized
 from pocketune.data.labels.rows import is_table
+from pocketune.data.masks.numbered import gray_step
 from pocketune.data.sources import FolderSource
 from pocketune.errors import PocketuneError, Remedy, check_positive, printable
 from pocketune.files import Skipped, make_folder_of, reading, replacing, shown, writing
@@ -259,8 +260,10 @@ def _copy(
 
 def _smaller_mask(image: Image.Image, columns: int, rows: int) -> Image.Image:
     """A mask of fewer pixels, each of them one of the mask; its palette stays."""
+    step = gray_step(image)
     with turn_for(MASK_BYTES * image.width * image.height):
-        return image.resize((columns, rows), Image.Resampling.NEAREST)
+        small = image.resize((columns, rows), Image.Resampling.NEAREST)
+    return small if step == 1 else small.point(lambda value: value // step)
 
 
 def _keep(source: Source, name: str, target: Path) -> None:

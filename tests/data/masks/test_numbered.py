@@ -1,6 +1,8 @@
 """Masks: their files, values and names; one sentence for each that cannot be used."""
 
 import io
+import struct
+import zlib
 from contextlib import suppress
 from functools import partial
 
@@ -13,6 +15,7 @@ from PIL import Image
 from pocketune.data import Loader, MaskOptions, UnreadableImage, load_splits
 from pocketune.data.masks.numbered import Masks
 from pocketune.data.masks.values import MOST_UNNAMED
+from pocketune.data.prepare import prepare
 
 from .. import refusals
 
@@ -28,6 +31,16 @@ def mask(*values: int, size: tuple[int, int] = (24, 20), mode: str = "L") -> Ima
     if mode == "P":
         image.putpalette(np.random.default_rng(0).integers(0, 256, 768, np.uint8).tobytes())
     return image
+
+
+def few_bits(image: Image.Image, bits: int) -> bytes:
+    """A gray PNG of so many bits a pixel, which Pillow writes as such a palette alone."""
+    file = io.BytesIO()
+    image.convert("P").save(file, "PNG", bits=bits)
+    data = file.getvalue()
+    header = struct.pack(">4sIIBBBBB", b"IHDR", *image.size, bits, 0, 0, 0, 0)
+    start = data.index(b"IDAT") - 4
+    return data[:12] + header + struct.pack(">I", zlib.crc32(header)) + data[start:]
 
 
 @pytest.fixture
@@ -59,6 +72,15 @@ class TestRead:
     def test_one_bit(self, masked):
         found = train(masked(a=mask(0, 255).convert("1")))
         assert found.classes == ("0", "1")
+
+    @pytest.mark.parametrize("bits", [2, 4])
+    def test_gray_of_few_bits_also_in_copies(self, masked, encoded, bits, tmp_path):
+        path = masked(a=few_bits(mask(0, 1, 2, 3), bits))
+        prepare(path, tmp_path / "small", size=10)
+        for each in (path, tmp_path / "small"):
+            found = train(each)
+            assert found.classes == ("0", "1", "2", "3")
+            assert found.labels["pixels"].sum() == (480 if each == path else 120)
 
     def test_names_and_ignored(self, masked):
         found = train(masked([("classes.txt", NAMES)], a=mask(0, 1, 2, 255)), masks=VOID)

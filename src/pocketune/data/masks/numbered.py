@@ -27,6 +27,8 @@ from pocketune.tasks.segmentation import Mask
 if TYPE_CHECKING:
     from pocketune.data.sources import Source
 
+_STEPS = {"L;2": 85, "L;4": 17}
+"""Of gray images whose largest value, 3 or 15, is white."""
 Color = tuple[int, int, int]
 AfterMask = Callable[[int, int], None]
 """Called after each mask with the number of masks that were read and that of all."""
@@ -144,18 +146,31 @@ def _values(file: IO[bytes], name: str = "the mask") -> tuple[ClassMap, bytes | 
             )
         if image.mode not in ("1", "L", "P"):
             raise PocketuneError(f"the mask {shown(name)} {_wrong(image)}")
+        step = gray_step(image)
         image.load()
         palette = image.getpalette("RGB") if image.mode == "P" else None
-        return _pixels(image), bytes(palette) if palette else None
+        return _pixels(image, step), bytes(palette) if palette else None
 
 
-def _pixels(image: Image.Image) -> ClassMap:
+def gray_step(image: Image.Image) -> int:
+    """What Pillow multiplies the values of an image by, as it does with gray of 2 or 4 bits.
+
+    The image is not decoded yet.
+    """
+    tiles = getattr(image, "tile", []) if image.format in ("PNG", "TIFF") else []
+    stored = tiles[0][3] if tiles else ""
+    return _STEPS.get(stored if isinstance(stored, str) else stored[0], 1)
+
+
+def _pixels(image: Image.Image, step: int) -> ClassMap:
     """The pixels (height, width) of an image of one channel, which are copied strip by strip."""
     values = np.empty((image.height, image.width), np.uint8)
     count = max(1, STRIP // image.width)
     for top in range(0, image.height, count):
         bottom = min(top + count, image.height)
         values[top:bottom] = np.asarray(image.crop((0, top, image.width, bottom)))
+        if step > 1:
+            values[top:bottom] //= step
     return values
 
 
