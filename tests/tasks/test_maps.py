@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from pocketune.tasks import maps
-from pocketune.tasks.maps import Truth, class_map, compare, strips
+from pocketune.tasks.maps import Truth, cells_inside, class_map, compare, strips
 from pocketune.tasks.views import Box, Seen, whole_view
 
 
@@ -44,6 +44,16 @@ def test_a_letterboxed_image_is_the_middle_of_the_square():
     found = resized(output, Seen(40, 20, view.box))
     square = functional.interpolate(torch.from_numpy(output)[None], (40, 40), mode="bilinear")[0]
     np.testing.assert_allclose(found, square[:, 10:30], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "rows"),
+    [(4, 4, slice(8)), (4, 2, slice(2, 6)), (4000, 120, slice(3, 4))],
+)
+def test_the_cells_inside_a_letterboxed_image_are_never_none(width, height, rows):
+    seen = Seen(width, height, whole_view(width, height, 224).box)
+    output = np.arange(64, dtype=np.float32).reshape(1, 8, 8)
+    np.testing.assert_array_equal(cells_inside(output, seen), output[:, rows])
 
 
 def test_strips_change_nothing(monkeypatch):

@@ -81,12 +81,20 @@ def class_map(output: FloatArray, seen: Seen) -> ClassMap:
 
 
 def cells_inside(output: FloatArray, seen: Seen) -> FloatArray:
-    """The cells (classes, h, w) of an output whose centers are within the image."""
+    """The cells (classes, h, w) of an output whose centers are within the image.
+
+    Of an image that is narrower than a cell, they are the nearest ones.
+    """
     _, down, across = output.shape
-    rows = _centers(down, seen.box.top, seen.box.height)
-    columns = _centers(across, seen.box.left, seen.box.width)
-    kept = np.ix_((rows > 0) & (rows < seen.height), (columns > 0) & (columns < seen.width))
-    return output[:, kept[0], kept[1]]
+    rows = _inside(_centers(down, seen.box.top, seen.box.height), seen.height)
+    columns = _inside(_centers(across, seen.box.left, seen.box.width), seen.width)
+    return output[:, rows[:, None], columns]
+
+
+def _inside(centers: NDArray[np.float64], length: int) -> NDArray[np.int64]:
+    """The positions of the centers in pixels from 0 to `length`, or of the nearest."""
+    distances = np.maximum(-centers, centers - length)
+    return np.flatnonzero(distances <= max(0.0, distances.min()))
 
 
 def _centers(cells: int, start: float, length: float) -> NDArray[np.float64]:
