@@ -271,6 +271,7 @@ def test_real_photos(shared_data, archive, classes, train, test):
 def test_empty_folders_are_named(photos, pack, packed):
     folder = photos(cats=3, dogs=3)
     (folder / "owls").mkdir()
+    (folder / "owls" / ".DS_Store").write_text("system")
     (folder / "dogs" / "old").mkdir()
     (folder / ".cache").mkdir()
     path = pack(folder) if packed else folder

@@ -213,6 +213,7 @@ def test_what_has_changed_since_is_copied_again(folder, tmp_path):
     prepare(folder, tmp_path / "small", size=30)
     (folder / "labels.csv").write_text("file,label\ncat/1.jpg,b\ncat/2.png,a\n")
     (folder / "cat" / "1.jpg").unlink()
+    (tmp_path / "small" / "cat" / ".DS_Store").write_text("system")
     save(folder / "cat" / "2.png", np.full((60, 60, 3), 9, np.uint8))
     done = prepare(folder, tmp_path / "small", size=30)
     assert (done.shrunk, done.kept, done.there) == (1, 1, 2)

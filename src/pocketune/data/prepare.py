@@ -26,7 +26,7 @@ from pocketune.data.images.pillow_headers import header_of
 from pocketune.data.images.transforms import resized
 from pocketune.data.labels.rows import is_table
 from pocketune.data.masks.numbered import gray_step
-from pocketune.data.sources import FolderSource
+from pocketune.data.sources import FolderSource, is_hidden
 from pocketune.errors import PocketuneError, Remedy, check_positive, printable
 from pocketune.files import Skipped, make_folder_of, reading, replacing, shown, writing
 from pocketune.tasks import Box
@@ -174,7 +174,7 @@ def _is_current(target: Path, source: Source, name: str) -> bool:
 def _others(folder: Path, names: list[str]) -> list[str]:
     """Files in the folder of the copies that are copies of none of these."""
     there = (each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
-    return sorted({name for name in there if not name.startswith(".")} - set(names))
+    return sorted({name for name in there if not is_hidden(name)} - set(names))
 
 
 def _begin(folder: Path, job: _Job) -> None:

@@ -7,6 +7,7 @@ import stat
 import threading
 import zipfile
 from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, TYPE_CHECKING, NoReturn, Protocol
 
@@ -120,7 +121,7 @@ class FolderSource:
         try:
             with os.scandir(self.root / folder) as entries:
                 for entry in entries:
-                    if _is_hidden(entry.name):
+                    if is_hidden(entry.name):
                         continue
                     if not _is_folder(entry):
                         found.append(folder + entry.name)
@@ -137,7 +138,11 @@ class FolderSource:
 
     def empty_folders(self) -> list[str]:
         """See `Source`; links are not followed."""
-        empty = [Path(folder) for folder, *inside in os.walk(self.root) if not any(inside)]
+        empty = [
+            Path(folder)
+            for folder, *inside in os.walk(self.root)
+            if all(map(is_hidden, chain.from_iterable(inside)))
+        ]
         return _not_hidden(folder.relative_to(self.root).as_posix() for folder in empty)
 
     def beginning(self, name: str, size: int) -> bytes:
@@ -193,11 +198,11 @@ class ZipSource:
 
     def empty_folders(self) -> list[str]:
         """See `Source`."""
-        places, _ = self._directory.names.folders()
-        full = {str(parent) for name in places for parent in (name, *PurePosixPath(name).parents)}
-        folders = self._directory.folders
-        full |= {str(parent) for name in folders for parent in PurePosixPath(name).parents}
-        return _not_hidden(name for name in folders if name not in full)
+        folders = _not_hidden(self._directory.folders)
+        names = self._directory.names
+        full = {name.rpartition("/")[0] for name in names if not is_hidden(name)}
+        full |= {str(each) for name in (*full, *folders) for each in PurePosixPath(name).parents}
+        return [name for name in folders if name not in full]
 
     def beginning(self, name: str, size: int) -> bytes:
         """See `Source`."""
@@ -313,8 +318,8 @@ def _users_own(names: Names) -> Names:
             place, _, file = name.rpartition("/")
             held.setdefault(place, set()).add(file)
     ours = tuple(f"{place}/" for place, files in held.items() if _is_ours(files))
-    seen = [not (_is_hidden(place) or f"{place}/".startswith(ours)) for place in places]
-    files = (_is_hidden(name.rpartition("/")[2]) for name in names)
+    seen = [not (is_hidden(place) or f"{place}/".startswith(ours)) for place in places]
+    files = (is_hidden(name.rpartition("/")[2]) for name in names)
     return names.take(
         np.flatnonzero(np.array(seen, bool)[numbers] & ~np.fromiter(files, bool, len(names)))
     )
@@ -327,10 +332,10 @@ def _is_ours(files: set[str], folder: str = "") -> bool:
 
 def _not_hidden(names: Iterable[str]) -> list[str]:
     """The sorted names without the system's files."""
-    return sorted({name for name in names if not _is_hidden(name)})
+    return sorted({name for name in names if not is_hidden(name)})
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     """Whether a file belongs to the system: dot files, and what is in `_SYSTEM`."""
     return any(part.startswith(".") or part.lower() in _SYSTEM for part in name.split("/"))
 

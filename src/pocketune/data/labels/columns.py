@@ -49,7 +49,7 @@ class Text(NamedTuple):
     Attributes:
         name: The table's name, for messages.
         first: The cells of its first line.
-        sample: Some other lines, from all over the table.
+        sample: The next few lines.
         column: All cells of a column, without the first.
     """
 
