@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -14,6 +15,7 @@ from pocketune.data import ImageDataset, load_splits
 from pocketune.errors import PocketuneError
 from pocketune.extractor import adaptation
 from pocketune.extractor.adaptation import Adaptation
+from pocketune.extractor.genome import Genome
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.extractor.spaces import genome_of
 from pocketune.supernet import Supernet
@@ -62,11 +64,20 @@ def test_the_first_classifier_is_computed_in_small_batches(
 def test_a_stopped_one_ends_with_the_same_values(
     photos: ImageDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    streams: list[bytes] = []
+    sample = Genome.sample
+
+    def noted(genome: Genome, rng: np.random.Generator, count: int) -> np.ndarray:
+        streams.append(rng.bit_generator.seed_seq.generate_state(4).tobytes())
+        return sample(genome, rng, count)
+
     whole, expected = adapting(photos, tmp_path / "whole.safetensors")
     before = values(expected)
+    monkeypatch.setattr(Genome, "sample", noted)
     whole.start()
     started = values(expected)
     whole.run(whole.whole, ignore)
+    assert len(set(streams)) == len(streams) == 7, "the classifier's photos and each step"
     assert whole.done == whole.whole == 6
 
     changed = {n for n, v in values(expected).items() if not torch.equal(v, before[n])}

@@ -19,7 +19,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pocketune.data import ImageDataset, Loader
+from pocketune.data import ImageDataset, Loader, Purpose, random_stream
 from pocketune.device.head import fit_head
 from pocketune.device.train.defaults import default_rates
 from pocketune.device.train.schedule import CosineSchedule
@@ -161,7 +161,7 @@ class Adaptation:
                 yield
 
     def _step(self, images: Tensor, labels: Tensor) -> None:
-        rng = np.random.default_rng((self._settings.seed, self.done))
+        rng = random_stream(self._settings.seed, Purpose.SUBNET, self.done)
         config = config_of(self._supernet.space, self._genome, self._genome.sample(rng, 1)[0])
         torch.default_generator.manual_seed(int(rng.integers(2**31)))  # for dropout
         if images.shape[-1] != config.size:
