@@ -19,6 +19,7 @@ from pocketune.data.images.cost import (
     SMALL,
     LargestDecoding,
     Use,
+    check_size,
     decoding_bytes,
     least_bytes,
     view_bytes,
@@ -347,3 +348,10 @@ def test_a_heavy_photo_that_was_cut_holds_no_pixels() -> None:
     command = [sys.executable, "-c", RELEASED, "WEBP", "AVIF", "BMP"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert max(json.loads(done.stdout)) < 3_000_000  # of 8 to 30 MB
+
+
+def test_a_jpeg_that_pillow_does_not_open_is_refused_by_its_header():
+    most = 2 * Image.MAX_IMAGE_PIXELS
+    check_size(Header("JPEG", "RGB", most, 1))
+    with pytest.raises(ValueError, match="are more than 178 million; make it smaller"):
+        check_size(Header("JPEG", "RGB", most + 1, 1))

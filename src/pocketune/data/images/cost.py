@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pocketune.data.images.headers import Header
 
 MAX_WORKING_BYTES = 128 << 20  # an image that would take more than this is refused
+_MOST_PIXELS = 178_956_970  # Pillow opens no larger image
 HEAVY_BYTES = 3 << 20  # above this, one image at a time
 SMALL = 1 << 18
 """Pixels of an image that is decoded as a whole, which takes less time than in strips."""
@@ -184,6 +185,11 @@ def check_size(header: Header, max_pixels: int | None = None) -> None:
         ValueError: It is too large.
     """
     pixels, needed = header.width * header.height, limited_bytes(header)
+    if pixels > _MOST_PIXELS:
+        raise ValueError(
+            f"its {header.width} x {header.height} pixels are more than {_MOST_PIXELS // 10**6} "
+            "million; make it smaller"
+        )
     if needed > MAX_WORKING_BYTES:
         raise ValueError(
             f"its {header.width} x {header.height} pixels take {needed >> 20} MB to decode, more "
