@@ -1,6 +1,7 @@
 """Small copies of photos: what changes, what does not, and what a stopped call leaves."""
 
 import json
+import os
 import zipfile
 
 import numpy as np
@@ -220,6 +221,16 @@ def test_what_has_changed_since_is_copied_again(folder, tmp_path):
     assert done.skipped == (("cat/1.jpg", "the original is gone; delete the copy"),)
     assert Image.open(tmp_path / "small" / "cat" / "2.png").size == (30, 30)
     assert "cat/2.png,a" in (tmp_path / "small" / "labels.csv").read_text()
+
+
+def test_an_original_is_copied_again_if_an_older_one_is_put_in_its_place(folder, tmp_path):
+    prepare(folder, tmp_path / "small", size=30)
+    older = tmp_path / "older.png"
+    save(older, np.full((60, 60, 3), 9, np.uint8))
+    os.utime(older, (1, 1))
+    older.replace(folder / "cat" / "2.png")
+    done = prepare(folder, tmp_path / "small", size=30)
+    assert (done.shrunk, done.there) == (1, 3)
 
 
 def test_large_photos_are_skipped_before_they_are_decoded(tmp_path):

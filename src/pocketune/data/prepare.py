@@ -164,10 +164,14 @@ def _remove_halves(
 
 
 def _is_current(target: Path, source: Source, name: str) -> bool:
-    """Whether a file was copied after it, or the archive that it is in, has changed."""
+    """Whether a file was copied after it, or the archive that it is in, has changed.
+
+    A file that is moved or copied to its place may keep the time of its content.
+    """
     original = source.root / name if isinstance(source, FolderSource) else source.root
     with suppress(OSError):
-        return target.stat().st_mtime_ns >= original.stat().st_mtime_ns
+        found = original.stat()
+        return target.stat().st_mtime_ns >= max(found.st_mtime_ns, found.st_ctime_ns)
     return False
 
 
