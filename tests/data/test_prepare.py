@@ -2,6 +2,7 @@
 
 import json
 import os
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -175,6 +176,20 @@ def test_an_archive_and_a_file_that_is_no_photo(folder, tmp_path):
     done = prepare(tmp_path / "photos.zip", tmp_path / "small", size=30)
     assert (done.shrunk, done.kept) == (3, 1)
     assert [each.name for each in done.skipped] == ["cat/notes.doc"]
+
+
+def test_a_text_in_an_archive_is_copied_in_pieces(folder, tmp_path):
+    size = 16_000_000
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(folder / "cat" / "2.png", "cat/2.png")
+        archive.write(folder / "dog" / "small.jpg", "dog/small.jpg")
+        archive.writestr("readme.txt", bytes(size))
+    tracemalloc.start()
+    prepare(tmp_path / "photos.zip", tmp_path / "small", size=30)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (tmp_path / "small" / "readme.txt").stat().st_size == size
+    assert peak < size / 4
 
 
 def test_a_folder_that_holds_something_else_is_refused(folder, tmp_path):

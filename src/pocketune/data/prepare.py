@@ -32,7 +32,7 @@ from pocketune.files import Skipped, make_folder_of, reading, replacing, shown, 
 from pocketune.tasks import Box
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pocketune.arrays import StrPath
     from pocketune.data.images.headers import Header
@@ -44,6 +44,7 @@ _MARK = ".prepared.json"
 _GONE = "the original is gone; delete the copy"
 _BESIDE = 6_000_000
 """Bytes that the other thread, the copy and the decoders' code take beside decoding a photo."""
+_CHUNK = 1 << 16
 _TOGETHER = 64  # files whose results wait for each other
 
 
@@ -271,7 +272,13 @@ def _smaller_mask(image: Image.Image, columns: int, rows: int) -> Image.Image:
 
 
 def _keep(source: Source, name: str, target: Path) -> None:
+    with replacing(target) as part, part.open("wb") as copy:
+        for chunk in _chunks(source, name):
+            copy.write(chunk)
+
+
+def _chunks(source: Source, name: str) -> Iterator[bytes]:
+    """A file in pieces; a list in an archive may be of any size."""
     with reading_image(name), source.open(name) as file:
-        content = file.read()
-    with replacing(target) as part:
-        part.write_bytes(content)
+        while chunk := file.read(_CHUNK):
+            yield chunk
