@@ -7,7 +7,7 @@ from typing import BinaryIO
 import pytest
 
 from pocketune.device.train import folder as folder_module
-from pocketune.device.train.folder import AnotherProcess, locked
+from pocketune.device.train.folder import AnotherProcess, locked, new_run_folder
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import BEST, LAST, METRICS, RESULT
 
@@ -80,6 +80,22 @@ def test_a_trained_network_without_its_checkpoint_is_not_overwritten(
     with pytest.raises(PocketuneError, match="run is not empty: choose a new folder"):
         run(epochs=1)
     assert (tmp_path / "run" / BEST).read_bytes() == before
+
+
+def test_a_folder_is_cleaned_before_another_process_may_take_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    discard = folder_module._discard
+
+    def watched(*arguments) -> None:
+        with pytest.raises(AnotherProcess), locked(tmp_path / "runs" / "run" / METRICS, "busy"):
+            pass
+        discard(*arguments)
+
+    monkeypatch.setattr(folder_module, "_discard", watched)
+    with pytest.raises(ZeroDivisionError), new_run_folder(tmp_path / "runs" / "run"):
+        raise ZeroDivisionError
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="an open file is not removed there")

@@ -24,7 +24,7 @@ from pocketune.kit.storage import run_file
 from pocketune.processes.signals import signal_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pocketune.arrays import StrPath
     from pocketune.device.memory.estimate import MemoryEstimate
@@ -156,27 +156,40 @@ def new_run_folder(folder: Path) -> Iterator[None]:
         made = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(folder / METRICS, _busy(folder)):
+        with locked(folder / METRICS, _busy(folder)), _discarded_on_error(folder):
             yield
-    except AnotherProcess:
-        raise
+    finally:
+        with suppress(OSError):
+            if sys.platform == "win32" and not (folder / LAST).exists():
+                (folder / METRICS).unlink()  # it cannot be removed there while it is open
+            for each in made:  # a run's folder is not empty
+                each.rmdir()
+
+
+@contextmanager
+def _discarded_on_error(folder: Path) -> Iterator[None]:
+    """Leave nothing of a run that fails before its first checkpoint.
+
+    Raises:
+        NothingKept: The context was interrupted before there was a checkpoint.
+    """
+    try:
+        yield
     except BaseException as error:
         if (folder / LAST).exists():
             raise
-        _discard(folder, made)
+        _discard(folder)
         if isinstance(error, KeyboardInterrupt):
             raise NothingKept(str(folder), signal_of(error)) from None
         raise
 
 
-def _discard(folder: Path, made: Sequence[Path]) -> None:
-    """Remove what a run wrote before its first checkpoint, and the folders that were made."""
+def _discard(folder: Path) -> None:
+    """Remove what a run wrote before its first checkpoint; what it has locked comes last."""
     with suppress(OSError):
-        for entry in folder.iterdir():
-            if _is_ours(entry.name):
-                entry.unlink()
-        for each in made:
-            each.rmdir()
+        ours = [entry for entry in folder.iterdir() if _is_ours(entry.name)]
+        for entry in sorted(ours, key=lambda entry: entry.name == METRICS):
+            entry.unlink()
 
 
 def complete(folder: Path, after: str = "") -> PocketuneError:
