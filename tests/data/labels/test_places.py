@@ -110,8 +110,29 @@ class TestFound:
         path = tree({**files, "t.csv": written(labels={f"{i:03}": i % 2 for i in range(100)})})
         assert set(load_splits(path, val_fraction=0).train.names) == set(files)
 
+    @pytest.mark.parametrize("folder", ["", "dogs/"])
+    def test_a_photo_that_lies_elsewhere_than_the_sample(self, tree, encoded, noise, folder):
+        files = {f"{folder}{i:03}.jpg": i for i in range(99)}
+        labels = {f"{i:03}": i % 2 for i in range(100)}
+        path = tree({**files, "more/099.png": 1, "t.csv": written(labels=labels)})
+        assert len(load_splits(path / "t.csv", val_fraction=0).train) == 100
+
+    @pytest.mark.parametrize("missing", ["", "0.png,b\n"])
+    def test_some_cells_are_names_as_they_are(self, tree, missing):
+        table = f"file,label\n1.png,a\n{missing}2,b\n3,a\n"
+        path = tree({"1.png": 1, "x/2.png": 2, "x/3.png": 3, "old/1.png": 4, "t.csv": table})
+        names = load_splits(path / "t.csv", val_fraction=0).train.names
+        assert set(names) == {"1.png", "x/2.png", "x/3.png"}
+
 
 class TestRefused:
+    def test_two_photos_of_one_name_outside_of_the_sample(self, tree):
+        numbers = range(100)
+        files = {f"{'ab'[i % 4 > 1]}/{i:03}.png": 1 for i in numbers} | {"b/097.png": 2}
+        files |= {"a/097.png": 1}
+        path = tree({**files, "t.csv": written(labels={f"{i:03}": i % 2 for i in numbers})})
+        assert "lists 097, which may be a/097.png or b/097.png" in refusal(path / "t.csv")
+
     def test_two_photos_of_one_name(self, beside):
         others = {f"old/{name}.png": 9 for name in LABELS}
         message = refusal(beside("new/", **others) / "labels.csv")

@@ -31,6 +31,9 @@ class _Place(NamedTuple):
     suffix: str
 
 
+_AS_IT_IS = _Place("", "")
+
+
 class Places:
     """Finds the photos of a table by its cells.
 
@@ -44,7 +47,9 @@ class Places:
         self._source, self._names, self._table = source, names, table
         self._folder = posixpath.dirname(table)
         self._places: list[_Place] = []
-        """Those that the cells have, the last one that was used first; empty for none."""
+        """Those that a sample of the cells have; empty if they are names as they are."""
+        self._others: dict[str, _Place] = {}
+        """The places of cells that have none of these."""
 
     def are_photos(self, columns: Sequence[Sequence[str]]) -> list[bool]:
         """Whether most cells of each column name photos, each another one."""
@@ -55,31 +60,44 @@ class Places:
             for cells in columns
         ]
 
-    def has_any(self, cells: Iterable[str]) -> bool:
-        """Whether a cell is the name of a photo, as it is."""
-        return any(cell and self._is_photo(self._stored(cell)) for cell in cells)
+    def are_names(self, cells: Iterable[str]) -> bool:
+        """Whether most cells are names of photos, as they are."""
+        found = [self._is_photo(self._stored(cell)) for cell in cells if cell]
+        return 2 * sum(found) >= len(found)
 
-    def learn(self, cells: Collection[str]) -> None:
-        """Find out what these cells lack of the names of photos, as others of their column will.
+    def learn(self, sample: Collection[str], cells: Iterable[str]) -> None:
+        """Find out what the cells of a column lack of the names of photos.
+
+        Args:
+            sample: Some of the cells; most others will lack the same.
+            cells: All of them.
 
         Raises:
             PocketuneError: A cell may stand for two photos.
         """
-        self._places = list(
-            dict.fromkeys(self._chosen(cell, each) for cell, each in self._found(cells).items())
-        )
+        found = self._found(sample).items()
+        self._places = list(dict.fromkeys(self._chosen(cell, each) for cell, each in found))
+        if self._places:
+            others = {cell for cell in cells if cell and not self._there(self._stored(cell))}
+            found = self._found(others).items()
+            self._others = {cell: self._chosen(cell, each) for cell, each in found}
 
     def of(self, cell: str) -> str:
-        """The photo that a cell names, relative to the table's folder."""
-        name = self._stored(cell)
-        if not self._places:
-            return name
-        for number, place in enumerate(self._places):
-            full = f"{place.folder}{name}{place.suffix}"
-            if len(self._places) == 1 or self._exists(full):
-                self._places.insert(0, self._places.pop(number))  # the next is likely there, too
-                return full
-        return name
+        """The photo that a cell names, relative to the table's folder.
+
+        Raises:
+            PocketuneError: The cell may stand for two photos.
+        """
+        name, place = self._stored(cell), self._others.get(cell)
+        if place is None and len(self._places) == 1:
+            (place,) = self._places
+        elif place is None and (there := self._there(name)):
+            place = self._chosen(cell, there)
+        return name if place is None else f"{place.folder}{name}{place.suffix}"
+
+    def _there(self, name: str) -> list[_Place]:
+        """The places of a sample where there is a photo of this name."""
+        return [each for each in self._places if self._exists(f"{each.folder}{name}{each.suffix}")]
 
     def _stored(self, cell: str) -> str:
         """The name in a cell, its accents as in the name of the file; macOS splits them off."""
@@ -114,6 +132,8 @@ class Places:
 
     def _chosen(self, cell: str, places: Sequence[_Place]) -> _Place:
         """The place of a cell; photos to test, or of another table's name, are not meant."""
+        if _AS_IT_IS in places:
+            return _AS_IT_IS
         stem = posixpath.splitext(posixpath.basename(self._table))[0].casefold()
         tops = [each.folder.partition("/")[0].casefold() for each in places]
         for meant in (

@@ -84,8 +84,8 @@ def read_table(
     if not columns.titled:
         rows = read_rows(data, name)
     place = tidy if places is None else places.of
-    if places is not None and not places.has_any(islice(cells(columns.file), _FEW)):
-        places.learn(_spread(cells(columns.file)))
+    if places is not None and not places.are_names(islice(cells(columns.file), _FEW)):
+        places.learn(_spread(cells(columns.file)), cells(columns.file))
     examples = Examples(_example(row, line, columns, name, part, place) for line, row in rows)
     return Table(unique(examples, name), columns.task, columns.label.titles)
 
