@@ -33,6 +33,7 @@ REMEDIES = {
     "other task": "to learn these labels, train a kit for them, such as the bundled attributes",
     "masks": "train with --kit masks, or with a network that classifies pixels, such as "
     "--network deeplabv3",
+    "no masks": "or give --kit blocks if they are two classes",
     "binary masks": "give --ignore none if it is a class, or --ignore 255 to ignore it",
     "saved network": "give a file that pocketune prune or pocketune retrain has written",
     "supernet": "give a file that pocketune pretrain-supernet has written",

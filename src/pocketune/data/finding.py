@@ -29,6 +29,7 @@ from pocketune.data.masks.coco import ANNOTATIONS, SUFFIX, annotations_among, re
 from pocketune.data.masks.colored import LABEL_MAP, ColoredSource, parse_label_map
 from pocketune.data.masks.drawn import Drawn
 from pocketune.data.masks.labelme import is_labelme, read_labelme
+from pocketune.data.masks.misnamed import misnamed_masks
 from pocketune.data.masks.pairs import FOLDERS, VOC_FOLDERS, read_pairs
 from pocketune.data.masks.values import NAMES_FILES
 from pocketune.data.masks.yolo import FOLDERS as LABEL_FOLDERS
@@ -255,6 +256,14 @@ class _Folder:
         examples, outside = self.in_classes
         if not examples:
             return None
+        pair = len(examples.labels.distinct()) == 2
+        if pair and self.dense and (found := misnamed_masks(examples)):
+            images, masks = map(shown, found)
+            raise PocketuneError(
+                f"{self.where} has folders {images} and {masks} with files of the same names, as "
+                "photos and their masks have; call them images and masks to train on masks",
+                remedy=Remedy("no masks", "or give a kit for classes if they are two classes"),
+            )
         return Found(
             self.source,
             in_use(examples, self.test).sorted(),

@@ -57,7 +57,7 @@ def read_pairs(
     prefix = wrapper(names)
     images, masks = in_folders(names, prefix, FOLDERS, where)
     if images and masks:
-        masks = _without_tail(masks, images)
+        masks = without_tail(masks, images)
         _check_partners(images, masks, where, source)
         return in_use(_divided(images, masks), test)
     images, masks = in_folders(names, prefix, VOC_FOLDERS, where)
@@ -106,7 +106,7 @@ def in_folders(
     return found
 
 
-def _without_tail(masks: _Keyed, images: _Keyed) -> _Keyed:
+def without_tail(masks: _Keyed, images: _Keyed) -> _Keyed:
     """Masks by the keys of their images, which all may end alike, as in `1_mask.png`."""
     if masks.keys() & images.keys():
         return masks

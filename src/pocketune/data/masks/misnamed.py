@@ -1,0 +1,47 @@
+"""Folders of photos and of their masks under names of their own, which look like two classes."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING
+
+from pocketune.data.masks.pairs import may_be_image, without_tail
+
+if TYPE_CHECKING:
+    from pocketune.data.examples import Examples
+
+_HINTS = ("mask", "label", "annot", "segment", "trimap", "gt")
+"""What the names of folders of masks contain, as `SegmentationClass`, `trainannot` and `gtFine`."""
+
+
+def misnamed_masks(examples: Examples) -> tuple[str, str] | None:
+    """The class folders that seem to be one of images and one of their masks, in this order.
+
+    So it is where each image has a mask that is called like it, up to an ending that all masks
+    share, and either the masks alone are .png or the folder's name tells. Names are only compared
+    in such folders, as they take memory.
+
+    Args:
+        examples: The files of two classes.
+    """
+    classes = [str(each) for each in examples.labels.distinct()]
+    kinds: dict[str, set[str]] = {each: set() for each in classes}
+    for name, label, _ in examples:
+        if may_be_image(name):
+            kinds[str(label)].add(posixpath.splitext(name)[1].lower())
+    for images, masks in (classes, classes[::-1]):
+        differ = kinds[masks] == {".png"} and ".png" not in kinds[images]
+        hinted = any(hint in masks.casefold() for hint in _HINTS)
+        if (differ or hinted) and kinds[images] and _are_partners(examples, images, masks):
+            return images, masks
+    return None
+
+
+def _are_partners(examples: Examples, images: str, masks: str) -> bool:
+    """Whether the files of two classes have the same names, up to an ending of all masks."""
+    stems: dict[str, dict[str, str]] = {images: {}, masks: {}}
+    for name, label, _ in examples:
+        if may_be_image(name):
+            stem = posixpath.splitext(posixpath.basename(name))[0]
+            stems[str(label)][stem] = name
+    return without_tail(stems[masks], stems[images]).keys() == stems[images].keys()
