@@ -58,6 +58,22 @@ def test_of_many_images_as_many_are_taken_evenly():
     assert photos.thinned(10) is photos
 
 
+@given(counts, st.integers(1, 40), st.booleans())
+def test_a_part_has_its_share_of_each_class(counts, count, in_turn):
+    labels = labels_of(counts)
+    if in_turn:
+        labels = np.resize(np.arange(len(counts)), len(labels))
+    names, classes = (tuple(map(str, range(n))) for n in (len(labels), len(counts)))
+    photos = ImageDataset(PathSource(), Names(names), labels, Classification(classes))
+    count = min(count, len(photos))
+    spread = photos.spread(count)
+    assert count <= len(spread) < 2 * count
+    for chosen in (labels[spread], photos.thinned(count).labels):
+        share = np.bincount(labels) * len(chosen) / len(labels)
+        assert (np.abs(np.bincount(chosen, minlength=len(share)) - share) < 2).all()
+    assert spread.tolist() == sorted(set(spread.tolist()))
+
+
 def test_another_seed_another_split():
     labels = labels_of([50, 50])
     splits = {stratify(labels, val_fraction=0.2, seed=seed)[1].tobytes() for seed in range(10)}

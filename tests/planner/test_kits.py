@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from pocketune.data import load_splits, unlabeled
+from pocketune.data import load_splits, sample, unlabeled
 from pocketune.data.images.cost import Decoding
 from pocketune.data.images.headers import Header
 from pocketune.device.train import TrainSettings
@@ -139,6 +140,22 @@ def test_features_of_colors_tell_them_apart(tmp_path: Path) -> None:
     )
     assert 0.8 < few[0].value <= 1
     assert few[1] < more[1] == len(photos) == sum(seen)  # each photo once
+
+
+def test_photos_whose_classes_are_in_turn_are_looked_at_in_all_classes(tmp_path: Path) -> None:
+    photos = load_splits(write_photos(tmp_path / "photos")).train
+    count = len(photos.classes)
+    photos = photos.subset(
+        np.argsort(np.arange(len(photos)) % (len(photos) // count), kind="stable")
+    )
+    assert len({*photos.labels[:count]}) == count
+    (batch,) = sample(photos, size=8, count=len(photos) // count, batch=len(photos))
+    assert {*batch.labels} == {*range(count)}
+    colors = Features(photos, 8).score(
+        lambda x: x.mean((1, 2)) / np.float32(255), len(batch.labels)
+    )
+    assert colors[0].value > 0.8
+    assert colors[1] == len(batch.labels)
 
 
 def test_photos_that_cannot_be_decoded_have_no_score(tmp_path: Path) -> None:

@@ -128,11 +128,24 @@ class ImageDataset:
         chosen = np.asarray(indices, dtype=np.int64)
         return replace(self, names=self.names.take(chosen), labels=self.labels[chosen])
 
+    def spread(self, count: int) -> Indices:
+        """Positions of `count` images or up to twice as many, evenly spread over each group.
+
+        In a table that lists the classes in turn, every so many rows may be of one class.
+        """
+        return np.sort(self._by_group[:: max(1, len(self) // count)])
+
     def thinned(self, most: int) -> ImageDataset:
-        """At most so many of the images, evenly spread."""
+        """At most so many of the images, evenly spread over each group."""
         if len(self) <= most:
             return self
-        return self.subset(np.linspace(0, len(self) - 1, most).round().astype(np.int64))
+        places = np.linspace(0, len(self) - 1, most).round().astype(np.int64)
+        return self.subset(np.sort(self._by_group[places]))
+
+    @property
+    def _by_group(self) -> Indices:
+        """Positions (n,) of the images, those of each group in a row."""
+        return np.argsort(self.groups, kind="stable")
 
 
 def unlabeled(names: Sequence[str]) -> ImageDataset:

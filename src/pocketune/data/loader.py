@@ -291,7 +291,7 @@ def _while_running() -> Iterator[None]:
 def sample(
     photos: ImageDataset, *, size: int, count: int, batch: int = 8, task: Task | None = None
 ) -> Iterator[Batch]:
-    """About `count` of the images, evenly spread over the dataset, cropped as for evaluation.
+    """About `count` of the images, evenly spread over each group, cropped as for evaluation.
 
     Every call returns the same images. Images that cannot be decoded are left out.
 
@@ -302,6 +302,5 @@ def sample(
         batch: Images in each batch.
         task: The task that chooses the views; by default that of the labels.
     """
-    spread = range(0, len(photos), max(1, len(photos) // count))
-    chosen = photos.subset(list(spread))
+    chosen = photos.subset(photos.spread(count))
     return Loader(chosen, size=size, batch=batch, train=False, task=task).epoch(0)

@@ -45,7 +45,8 @@ class Features:
 
         Args:
             embed: Gives embeddings (N, D) of uint8 images (N, size, size, 3).
-            count: About so many photos are taken, evenly spread; up to twice as many.
+            count: About so many photos are taken, evenly spread over each class; up to twice as
+                many.
 
         Returns:
             The score, and of how many photos it is.
@@ -53,8 +54,7 @@ class Features:
         Raises:
             PocketuneError: The photos allow no such score.
         """
-        total = len(self._photos)
-        spread = range(0, total, max(1, total // count))
+        spread = self._photos.spread(count).tolist()
         self._add([index for index in spread if index not in self._kept], embed)
         known = [self._kept[index] for index in spread if index in self._kept]
         if not known:
