@@ -5,6 +5,7 @@ import torch
 from click.testing import CliRunner
 
 from pocketune.cli import app
+from pocketune.distillation.checkpoint import hash_values
 from pocketune.networks import about
 from pocketune.surgery import prune
 from pocketune.weights import create_network, load_network, save_network
@@ -34,6 +35,19 @@ def test_the_command(photos, tmp_path):
     assert about(load_network(out)).config.branches["features.2"]["stride"] == 2
     done = CliRunner().invoke(app, ["retrain", str(out), "--weights", "imagenet", *arguments[5:]])
     assert "--weights cannot be used here" in done.stderr
+
+
+def test_a_repeated_command_begins_with_the_same_values(photos, tmp_path, monkeypatch):
+    pytest.importorskip("lightning_fabric")
+    begun = []
+    monkeypatch.setattr("pocketune.pruning.retrain", lambda made, *_, **__: begun.append(made))
+    arguments = ["retrain", "mobilenet_v2", "--width", "0.1", "--lite-residual", "--size", "32"]
+    arguments += ["--photos", str(photos.root), "--out", str(tmp_path / "out.safetensors")]
+    for seed in ("0", "0", "1"):
+        done = CliRunner().invoke(app, [*arguments, "--seed", seed])
+        assert done.exit_code == 0, done.output
+    first, again, other = map(hash_values, begun)
+    assert first == again != other
 
 
 def test_the_command_makes_group_norms_of_batch_norms(photos, tmp_path):

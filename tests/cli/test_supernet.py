@@ -13,6 +13,7 @@ from PIL import Image
 from torch import nn
 
 from pocketune.cli import app
+from pocketune.distillation.checkpoint import hash_values
 from pocketune.supernet import load_supernet, pretrained_config
 from pocketune.weights import create_network, save_network
 
@@ -61,6 +62,22 @@ def test_weights_are_shrunk_with_photos_of_any_classes(photos: Path, tmp_path: P
     space = load_supernet(out).space
     assert (space.channels, space.classes, space.depths) == ("mobilenet_v2", 5, (2, 3, 4))
     assert "validation photos" not in done.stdout, "they are of other classes"
+
+
+def test_a_repeated_command_begins_with_the_same_values(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[nn.Module] = []
+    monkeypatch.setattr(
+        "pocketune.shrinking.pretrain_supernet", lambda made, *_, **__: begun.append(made)
+    )
+    weights, out = tmp_path / "weights.safetensors", tmp_path / "supernet.safetensors"
+    save_network(create_network("mobilenet_v2", width=0.1, classes=5), weights)
+    for seed in ("0", "0", "1"):
+        given = ("--weights", str(weights), "--lite-residual", "--seed", seed)
+        assert run(photos, out, *given).exit_code == 0
+    first, again, other = map(hash_values, begun)
+    assert first == again != other
 
 
 def test_weights_that_are_not_shrunk(photos: Path, tmp_path: Path) -> None:

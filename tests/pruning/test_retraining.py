@@ -102,6 +102,17 @@ def test_goes_on_only_with_the_same_photos_and_teacher(photos, tmp_path, monkeyp
     assert len(retrain(network(), photos, out, recipe=SHORT, teacher=teacher)) == 1
 
 
+def test_goes_on_only_with_the_same_network(photos, tmp_path, monkeypatch):
+    pytest.importorskip("lightning_fabric")
+    out, other = tmp_path / "out.safetensors", network()
+    stop_after_an_epoch(monkeypatch, network(), photos, out)
+    torch.nn.init.ones_(other.classifier[1].bias)
+    with pytest.raises(PocketuneError, match="a run with another network, or one of other values"):
+        retrain(other, photos, out, recipe=SHORT, accelerator="cpu")
+    of_the_run = load_network(out)  # a file may be retrained in place
+    assert len(retrain(of_the_run, photos, out, recipe=SHORT, accelerator="cpu")) == 1
+
+
 def test_follows_a_teacher_where_labels_mean_nothing(photos, tmp_path):
     pytest.importorskip("lightning_fabric")
     teacher = create_network("mobilenet_v2", width=0.1, classes=7)

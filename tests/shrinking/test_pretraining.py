@@ -102,7 +102,7 @@ def test_goes_on_as_if_it_had_not_been_stopped(
     assert same(load_supernet(out), whole)
 
 
-def test_goes_on_only_with_the_same_recipe(
+def test_goes_on_only_with_the_same_recipe_and_supernet(
     photos: ImageDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out.safetensors"
@@ -113,6 +113,10 @@ def test_goes_on_only_with_the_same_recipe(
     other = ShrinkingRecipe(epochs=1, batch=4, start="depth", lr=0.1)
     with pytest.raises(PocketuneError, match="by a run with another recipe"):
         pretrain_supernet(supernet(), photos, out, recipe=other, accelerator="cpu")
+    changed = supernet()
+    nn.init.ones_(changed.network.get_parameter("classifier.1.bias"))
+    with pytest.raises(PocketuneError, match="by a run with another network, or one of other"):
+        pretrain_supernet(changed, photos, out, **ONE)
 
 
 def test_photos_of_other_classes_need_a_teacher(photos: ImageDataset, tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def retrain(
         from pocketune.methods import TinyTL
         from pocketune.pruning import retrain as retrain_network
         from pocketune.pruning.objectives import load_teacher
+        from pocketune.seeding import seeded
         from pocketune.weights import load_network
         from pocketune.weights.measured import create_measured
         from pocketune.weights.saved import recorded_classes
@@ -106,24 +107,25 @@ def retrain(
     if teacher is None and {"distillation", "temperature"} & given().keys():
         raise PocketuneError("--distillation and --temperature need --teacher; add it")
     _refuse_unused(recipe)
-    if Path(name).is_file() or Path(name).suffix:
-        _refuse_network_options(name)
-        created = load_network(name)
-    else:
-        taught = recorded_classes(network.weights or teacher)
-        classes = taught if teacher else len(dataset.classes)
-        created = create_measured(
-            name,
-            classes=classes,
-            **asdict(network),
-            **asdict(shape),
-            size=recipe.size,
-            photos=dataset,
-        )
-    whole = None if teacher is None else load_teacher(teacher, created)
-    if options.lite_residual:
-        modules = TinyTL(kernel=options.lite_kernel, groups=options.lite_groups)
-        created = modules.insert_modules(created)
+    with seeded(recipe.seed):  # to resume, a repeated command needs what is random again
+        if Path(name).is_file() or Path(name).suffix:
+            _refuse_network_options(name)
+            created = load_network(name)
+        else:
+            taught = recorded_classes(network.weights or teacher)
+            classes = taught if teacher else len(dataset.classes)
+            created = create_measured(
+                name,
+                classes=classes,
+                **asdict(network),
+                **asdict(shape),
+                size=recipe.size,
+                photos=dataset,
+            )
+        whole = None if teacher is None else load_teacher(teacher, created)
+        if options.lite_residual:
+            modules = TinyTL(kernel=options.lite_kernel, groups=options.lite_groups)
+            created = modules.insert_modules(created)
     losses = retrain_network(
         created,
         dataset,

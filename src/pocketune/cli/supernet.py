@@ -109,15 +109,16 @@ def pretrain_supernet(
     splits = load_splits(options.photos)
     photos = splits.train
     with author_half("pretraining a supernet"):
+        from pocketune.seeding import seeded
         from pocketune.shrinking import pretrain_supernet as pretrain
         from pocketune.weights import load_network
 
     teacher = None if options.teacher is None else load_network(options.teacher)
-    if network.weights is None:
-        supernet = _random(space, network, photos, recipe.seed)
-    else:
-        supernet = _around_weights(space, network, photos)
-        recipe = recipe if recipe.start else replace(recipe, start="kernel")
+    with seeded(recipe.seed):  # to resume, a repeated command needs what is random again
+        made = _random if network.weights is None else _around_weights
+        supernet = made(space, network, photos)
+    if network.weights is not None and recipe.start is None:
+        recipe = replace(recipe, start="kernel")
     losses = pretrain(
         supernet,
         photos,
@@ -155,14 +156,9 @@ def _print_accuracies(supernet: Supernet, splits: Splits) -> None:
         )
 
 
-def _random(
-    space: SpaceOptions, network: NetworkOptions, photos: ImageDataset, seed: int
-) -> Supernet:
-    import torch
-
+def _random(space: SpaceOptions, network: NetworkOptions, photos: ImageDataset) -> Supernet:
     from pocketune.supernet import Space, Supernet
 
-    torch.manual_seed(seed)
     return Supernet(
         Space(
             channels=space.channels,

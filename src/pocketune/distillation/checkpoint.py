@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,15 +31,27 @@ def hash_values(network: nn.Module | None) -> str | None:
     """A hash of the names and values of a network; None without one."""
     if network is None:
         return None
+    return _hash_state(network.state_dict())
+
+
+def _hash_state(state: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
-    for name, value in network.state_dict().items():
+    for name, value in sorted(state.items()):
         digest.update(name.encode() + value.cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
 @dataclass(frozen=True)
 class EpochCheckpoint:
-    """The file from which a stopped run resumes: all values and momenta; never a pickle."""
+    """The file from which a stopped run resumes: all values and momenta; never a pickle.
+
+    Attributes:
+        path: The file.
+        network: What is trained.
+        optimizer: Its optimizer.
+        identity: `recipe`, and hashes of `photos`, of `teacher`, and of the `network` before
+            anything was trained: a run resumes with the same ones only.
+    """
 
     path: Path
     network: nn.Module
@@ -60,8 +73,13 @@ class EpochCheckpoint:
         if not self.path.exists():
             return 0
         facts, tensors = self._read()
+        prefix = "network."
+        state = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+        # a network that is read from the file that it is written to has the values of that run
+        if self.identity["network"] == _hash_state(state):
+            facts["network"] = self.identity["network"]
         self._require_same(facts)
-        self._load(tensors)
+        self._load(state, tensors)
         return int(facts["epochs"])
 
     def _read(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -79,22 +97,20 @@ class EpochCheckpoint:
                 f"{self.path} was left by a run with another recipe; remove it to start over, or "
                 f"continue with {facts['recipe']}"
             )
-        for what, other in (("photos", "other photos"), ("teacher", "another teacher or none")):
+        for what, other in (
+            ("photos", "other photos"),
+            ("teacher", "another teacher or none"),
+            ("network", "another network, or one of other values"),
+        ):
             if facts.get(what) != self.identity[what]:
                 raise PocketuneError(
                     f"{self.path} was left by a run with {other}; remove it to start over, or "
                     f"continue with the original {what}"
                 )
 
-    def _load(self, tensors: dict[str, Tensor]) -> None:
-        prefix = "network."
-        state = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-        try:
+    def _load(self, state: dict[str, Tensor], tensors: dict[str, Tensor]) -> None:
+        with reading(self.path, RuntimeError, remedy="remove it to start over"):
             self.network.load_state_dict(state)
-        except RuntimeError as error:
-            raise PocketuneError(
-                f"{self.path} was left by a run of another network; remove it to start over"
-            ) from error
         for name, parameter in self.network.named_parameters():
             if (momentum := tensors.get(f"{MOMENTUM}.{name}")) is not None:
                 self.optimizer.state[parameter][MOMENTUM] = momentum.to(parameter.device)

@@ -48,8 +48,9 @@ def retrain(
     of a teacher.
 
     A stopped run resumes from its last complete epoch when it is called again with the same
-    arguments. Until it ends, its progress is in the folder of `out`, in a file with the suffix
-    `.progress.safetensors`. The caller's random state stays unchanged.
+    arguments, the values of the network among them: seed what is random. Until it ends, its
+    progress is in the folder of `out`, in a file with the suffix `.progress.safetensors`. The
+    caller's random state stays unchanged.
 
     Args:
         network: A network of ours that is not adapted: a pruned one, or one with lite residual
@@ -68,8 +69,8 @@ def retrain(
 
     Raises:
         PocketuneError: The network is adapted or cannot be saved in `out`; the photos or the
-            teacher do not match it; the progress has another recipe, other photos or another
-            teacher; or Lightning Fabric is not installed.
+            teacher do not match it; the progress has another recipe, other photos, another
+            teacher or another network; or Lightning Fabric is not installed.
     """
     recipe, out = recipe or Recipe(), Path(out)
     _require_trainable(network)
@@ -84,6 +85,7 @@ def retrain(
         "recipe": asdict(recipe),
         "photos": hash_photos(photos),
         "teacher": hash_values(teacher),
+        "network": hash_values(network),
     }
     training = _Training(network, photos, out, recipe, objective, identity, fabric)
     with torch.random.fork_rng(gpus(fabric)):

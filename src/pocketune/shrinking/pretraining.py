@@ -56,8 +56,9 @@ def pretrain_supernet(
     space and the multiples of 4 px between them. A teacher's soft labels are added to the labels.
 
     A stopped run resumes from its last complete epoch when it is called again with the same
-    arguments, and then gives the same values, bit for bit. Until it ends, its progress is in the
-    folder of `out`. The caller's random state stays unchanged.
+    arguments, the values of the supernet among them, and then gives the same values, bit for bit.
+    Until it ends, its progress is in the folder of `out`. The caller's random state stays
+    unchanged.
 
     Args:
         supernet: Random, or from `Supernet.from_network` or `load_supernet`.
@@ -127,6 +128,7 @@ class _Training:
             "recipe": {**asdict(recipe), "space": supernet.space.to_dict()},
             "photos": hash_photos(photos),
             "teacher": hash_values(teacher),
+            "network": hash_values(supernet),
         }
         path = out.with_suffix(".progress.safetensors")
         self.progress = EpochCheckpoint(path, supernet, self.optimizer, identity)
