@@ -68,6 +68,7 @@ def write_last(
     classes: tuple[str, ...],
     photos: Path,
     fingerprint: str = "photos",
+    most: int | None = None,
 ) -> None:
     """The last checkpoint of a run."""
     settings = TrainSettings(
@@ -83,6 +84,7 @@ def write_last(
         photos=str(photos),
         identity=RunIdentity(kit.identity, fingerprint, classes),
         trained=np.zeros(0, np.uint32),
+        most=most,
     )
     checkpoint.save(folder / LAST)
 

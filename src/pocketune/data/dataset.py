@@ -177,6 +177,12 @@ class Splits:
         """Names of the classes, in the order of the labels."""
         return self.train.classes
 
+    def thinned(self, most: int | None) -> Splits:
+        """At most so many of the images of each part, evenly spread; None for all."""
+        if most is None:
+            return self
+        return replace(self, train=self.train.thinned(most), val=self.val.thinned(most))
+
     def fingerprint(self) -> str:
         """SHA-256 of the names and labels of both parts, in order."""
         digest = hashlib.sha256()

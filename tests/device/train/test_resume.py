@@ -61,6 +61,18 @@ def test_a_run_that_its_limit_of_time_shortened_says_so(
     assert (result.reason, RunRecord.read(tmp_path / "run").reason) == ("time", "time")
 
 
+def test_a_short_trial_goes_on_with_its_part_of_the_photos(run: Run, tmp_path: Path) -> None:
+    def stop(_: Gradients) -> Gradients:
+        raise StopError
+
+    whole = run(out=tmp_path / "whole", most=9)
+    with pytest.raises(StopError):
+        run(engine=failing("gradients", 4, stop), checkpoint_every=1, most=9)
+    resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
+    assert_same_end(tmp_path / "run", whole.run)
+    assert not list((tmp_path / "run").glob("known*"))
+
+
 def test_a_run_is_trained_by_one_process_at_a_time(run: Run, tmp_path: Path) -> None:
     message = "the run in .*run is being trained already$"
 

@@ -118,6 +118,19 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return told
 
 
+def test_a_short_trial_is_evaluated_on_what_it_held_back(
+    run: Path, photos: Path, notes: list[str]
+) -> None:
+    kit, state = TinyKit().write(run.parent / "kit"), trained_state(TinyKit(classes=MANY))
+    splits = load_splits(photos, val_fraction=0.25, seed=3).thinned(5)
+    write_last(run, kit, state, MANY, photos, splits.fingerprint(), most=5)
+    assert evaluate(run).images == 5
+    assert evaluate(run, photos).images == 8
+    assert notes[-1] == (
+        "the run was trained on 5 of these 32 photos; the 8 that it held back are evaluated"
+    )
+
+
 def test_a_run_that_does_not_know_its_photos_says_so(
     run: Path, photos: Path, tmp_path: Path, notes: list[str]
 ) -> None:

@@ -130,6 +130,7 @@ class Checkpoint:
         shortened: Whether a limit of time left room for fewer steps than the run was asked for.
         validates: Number of validation photos; it may have left room for a part of them, too. None
             for all.
+        most: The limit of training and of validation photos that a short trial has; None for all.
     """
 
     parameters: State
@@ -142,6 +143,7 @@ class Checkpoint:
     trained: NDArray[np.uint32]
     shortened: bool = False
     validates: int | None = None
+    most: int | None = None
 
     def save(self, path: Path) -> None:
         """Replace `path`, atomically.
@@ -162,6 +164,7 @@ class Checkpoint:
             "identity": asdict(self.identity),
             "shortened": self.shortened,
             "validates": self.validates,
+            "most": self.most,
         }
         write_tensors(path, tensors, kind="checkpoint", metadata=metadata)
 
@@ -193,6 +196,7 @@ class Checkpoint:
                 trained=trained.view("<u4"),
                 shortened=metadata.get("shortened", False),
                 validates=metadata.get("validates"),
+                most=metadata.get("most"),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise PocketuneError(f"{path} is not a complete checkpoint ({error})") from error
@@ -331,6 +335,7 @@ class Saver:
             trained=name_digests(self._run.photos.splits.train.names),
             shortened=self._run.shortened,
             validates=len(self._run.photos.splits.val),
+            most=self._run.photos.most,
         ).save(self._run.folder / LAST)
         self._saved_at = time.monotonic()
 

@@ -50,6 +50,7 @@ class Photos:
         validation: Loader of the validation photos; None if there are none.
         sample: Loader of the training photos as they are evaluated, in an order of which any
             beginning is a fair sample.
+        most: The limit of each part that a short trial has; None for all photos.
     """
 
     path: Path
@@ -57,6 +58,7 @@ class Photos:
     training: Loader
     validation: Loader | None
     sample: Loader
+    most: int | None = None
 
     @classmethod
     def open(
@@ -94,14 +96,12 @@ class Photos:
             size=kit.manifest.size,
             after_mask=after_mask,
             masks=masks,
+            most=most,
         )
         splits = load(classes=classes)
         known = kit.manifest.classes
         if splits.classes != known and set(splits.classes) == set(known):
             splits = load(classes=known)
-        if most is not None:
-            fewer = splits.train.thinned(most), splits.val.thinned(most)
-            splits = replace(splits, train=fewer[0], val=fewer[1])
         if settings.class_weights == "balanced":
             task = splits.train.labeled.balanced(splits.train.labels)
             splits = replace(splits, train=replace(splits.train, task=task))
@@ -114,7 +114,8 @@ class Photos:
         order = random_stream(seed, Purpose.SAMPLE).permutation(len(splits.train))
         sample = Loader(splits.train.subset(order), size=size, batch=batch, train=False)
         place = path.absolute()  # a run may be resumed in another folder
-        return cls(place, splits, training, validation if len(splits.val) else None, sample)
+        validated = validation if len(splits.val) else None
+        return cls(place, splits, training, validated, sample, most)
 
     def validated_on(self, most: int | None) -> Photos:
         """The same with at most so many validation photos, evenly spread; None for all."""
@@ -224,9 +225,13 @@ def load_photos(
     size: int | None = None,
     after_mask: AfterMask = lambda _done, _all: None,
     masks: MaskOptions | None = None,
+    most: int | None = None,
 ) -> Splits:
-    """The photos as a run with these settings reads and divides them; see `load_splits`."""
-    return load_splits(
+    """The photos as a run with these settings reads and divides them; see `load_splits`.
+
+    With `most`, at most so many of them train and validate, evenly spread.
+    """
+    splits = load_splits(
         path,
         val_fraction=settings.val_fraction,
         seed=settings.seed,
@@ -237,6 +242,7 @@ def load_photos(
         size=size,
         max_pixels=settings.pixels_limit,
     )
+    return splits.thinned(most)
 
 
 def makes_no_steps(splits: Splits, settings: TrainSettings) -> bool:

@@ -65,6 +65,7 @@ def find_photos(
         kit,
         checkpoint.identity.classes,
         after_mask,
+        checkpoint.most,
         masks=mask_options(settings, inherited=True),
     )
     if photos.fingerprint() != checkpoint.identity.photos:

@@ -207,7 +207,7 @@ def train(
                 whole, run = run, within(run, state.engine, refits=is_refitted(run))
             if run.shortened and math.isfinite(run.deadline):
                 shown.note(_limited(whole, run))
-            return _finish(run, state, shown, cache, stop, describe=most is None)
+            return _finish(run, state, shown, cache, stop)
 
 
 @usual_arithmetic
@@ -353,8 +353,6 @@ def _finish(
     shown: Progress,
     cache: FeatureCache,
     asked: Event | None,
-    *,
-    describe: bool = True,
 ) -> TrainResult:
     """Train to the end of the run."""
     run = replace(run, photos=cache.photos(run.photos, state.engine))
@@ -378,7 +376,7 @@ def _finish(
         except PocketuneError as error:
             raise _resumable(error, run.folder) from error.__cause__
     counters = state.counters
-    if describe and (counters.finished != "time" or counters.step >= run.steps):
+    if run.photos.most is None and (counters.finished != "time" or counters.step >= run.steps):
         with closing(shown):
             _describe(run, state, shown, cache, asked)
     record = RunRecord.read(run.folder)

@@ -237,12 +237,13 @@ def _without_training_photos(model: Model, splits: Splits, place: Path) -> Split
     settings = checkpoint.settings
     train, val = stratify(dataset.groups, val_fraction=settings.val_fraction, seed=settings.seed)
     own = replace(splits, train=dataset.subset(train), val=dataset.subset(val))
-    if own.fingerprint() != checkpoint.identity.photos:
+    used = own.thinned(checkpoint.most)
+    if used.fingerprint() != checkpoint.identity.photos:
         if place.resolve() == Path(checkpoint.photos).resolve():
             return _new_ones(splits, checkpoint, place)
         _note_names(dataset, checkpoint, place)
         return splits
-    trained = f"the run was trained on {len(train)} of these {len(dataset)} photos"
+    trained = f"the run was trained on {len(used.train)} of these {len(dataset)} photos"
     if not len(val):
         _log.info("%s, so that the figures are too good", trained)
         return splits
@@ -348,7 +349,7 @@ def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
         return _divided_photos(model, Path(moved))
     checkpoint = _checkpoint(model)
     settings, place = checkpoint.settings, photos_path(checkpoint, moved)
-    splits = _load(place, model, settings)
+    splits = _load(place, model, settings, checkpoint.most)
     if splits.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(
             f"the photos in {place} have changed since the run in {model.kit.path} started, so its "
@@ -374,7 +375,7 @@ def _divided_photos(model: Model, place: Path) -> Splits:
     return splits
 
 
-def _load(place: Path, model: Model, settings: TrainSettings) -> Splits:
+def _load(place: Path, model: Model, settings: TrainSettings, most: int | None = None) -> Splits:
     return load_photos(
         place,
         settings,
@@ -382,4 +383,5 @@ def _load(place: Path, model: Model, settings: TrainSettings) -> Splits:
         classes=model.classes,
         size=model.manifest.size,
         masks=mask_options(settings, inherited=True),
+        most=most,
     )
