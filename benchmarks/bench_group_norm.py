@@ -122,6 +122,7 @@ def pretrain(norm: str, options: argparse.Namespace, photos: ImageDataset, runs:
         student = create_network(made_for.network, weights=teacher, **sizes, **NORMS[norm])
         follow = replace(recipe, follow="blocks", epochs=options.follow)
         retrain(student, photos, start, recipe=follow, teacher=teacher, accelerator="cpu")
+    torch.manual_seed(0)  # a run that was stopped goes on with the same modules only
     network = TinyTL().insert_modules(create_network(made_for.network, weights=start, **sizes))
     follow = replace(recipe, epochs=options.epochs)
     retrain(network, photos, out, recipe=follow, teacher=teacher, accelerator="cpu")
