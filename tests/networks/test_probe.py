@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pocketune.networks.probe import input_shapes, probing
+from pocketune.networks.probe import input_shapes, probing, usual_size
 from pocketune.weights import create_network
 
 
@@ -91,3 +91,16 @@ def test_only_the_modules_asked_for_are_shown() -> None:
     with probing(network, paths=["second"], enter=lambda path, *_: seen.append(path)):
         network(torch.zeros(2, 3))
     assert seen == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("side", "before", "found"), [(32, (), 32), (48, (48,), 48), (50, (), 224)]
+)
+def test_a_network_of_one_size_is_given_that(
+    side: int, before: tuple[int, ...], found: int
+) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten(), nn.Linear(2 * side**2, 2)).train()
+    assert usual_size(network, *before) == found
+    assert network.training
+    network[0].image_size = side
+    assert usual_size(network) == side

@@ -26,6 +26,7 @@ from pocketune.surgery import chain_filters, freeze_batch_norms
 from pocketune.weights import create_network
 
 from ..networks.names import EVERY_METHOD
+from .test_prune import require_size
 
 
 def network(name: str) -> nn.Module:
@@ -54,6 +55,12 @@ def test_every_network(name: str) -> None:
     adapted = adapt(network(name), GradientFilter(layers=9))
     assert about(adapted).filter_chains
     check(adapted)
+
+
+def test_a_network_of_one_size() -> None:
+    of_one_size = network("mobilenet_v2")
+    require_size(of_one_size, 96)
+    assert about(adapt(of_one_size, GradientFilter(layers=3))).filter_chains
 
 
 def test_runs_through_linear_bottlenecks_and_their_shortcuts() -> None:

@@ -318,3 +318,19 @@ def test_ranking_by_activations_needs_images(images) -> None:
 def test_unknown_importance() -> None:
     with pytest.raises(PocketuneError, match="importance='l1' must be one of l2, weight"):
         prune(create_network("mcunet_5fps"), {"features.2": 0.5}, importance="l1")
+
+
+def test_refuses_one_that_takes_small_images_alone() -> None:
+    network = foreign("remembers")
+    require_size(network, 32)
+    with pytest.raises(PocketuneError, match=REMEMBERS):
+        prune(network, {"blocks.1.0": 0.5}, importance="weight")
+
+
+def require_size(network: nn.Module, side: int) -> None:
+    """Let a network refuse images of other sizes."""
+
+    def check(_: nn.Module, images: tuple[torch.Tensor]) -> None:
+        assert images[0].shape[-1] == side
+
+    network.register_forward_pre_hook(check)

@@ -51,6 +51,30 @@ def test_a_transformer_ends_early_too() -> None:
     assert short.eval()(torch.zeros(1, 3, 224, 224)).shape == (1, 3)
 
 
+class OfOneSize(nn.Module):
+    """Classifies all places of the maps of 32 px."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, 4, 1)
+        self.blocks = nn.Sequential(*(small_block() for _ in range(3)))
+        self.fc = nn.Linear(8 * 8 * 8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.fc(self.blocks(self.stem(x)).flatten(1))
+        return scores
+
+
+def small_block() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+
+
+def test_a_network_of_one_size_reads_the_features_of_that_size() -> None:
+    short = truncate(OfOneSize(), 2)
+    assert short.fc.in_features == 512
+    assert short(torch.zeros(2, 3, 32, 32)).shape == (2, 5)
+
+
 def test_a_removed_convolution_takes_its_norm_with_it() -> None:
     short = truncate(modern.vgg(), 1)
     assert [block.name for block in anatomy(short).blocks] == ["1.0"]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from pocketune.networks.anatomy.modules import BatchNorm
 from pocketune.networks.copies import copy_shapes, gradients_on
+from pocketune.networks.image_sizes import image_sizes
 from pocketune.networks.shapes import RememberedShapes
 from pocketune.torch_private import tree_leaves
 
@@ -98,6 +99,26 @@ def input_shapes(
     with probing(network, paths=paths, enter=note), RememberedShapes():
         network(torch.empty(images, device="meta", dtype=float_type(network)))
     return shapes
+
+
+def usual_size(network: nn.Module, *before: int) -> int:
+    """Side of images that a network takes in evaluation, found without computing.
+
+    Sizes `before` are tried first, and those of `image_sizes` then. The first one of all is
+    returned if the network takes none, so that a run of it shows why.
+    """
+    sizes = (*before, *image_sizes(network))
+    copied, kind = copy_shapes(network), float_type(network)
+
+    def takes(size: int) -> bool:
+        try:
+            copied(torch.empty(1, 3, size, size, device="meta", dtype=kind))
+        except Exception:  # the network's own code may raise anything
+            return False
+        return True
+
+    with probing(copied), RememberedShapes():
+        return next(filter(takes, sizes), sizes[0])
 
 
 def set_training(network: nn.Module) -> None:

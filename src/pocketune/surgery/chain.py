@@ -15,13 +15,17 @@ from pocketune.networks.anatomy.anatomy import Anatomy
 from pocketune.networks.anatomy.blocks import Layer
 from pocketune.networks.architectures.backbone import Backbone
 from pocketune.networks.copies import copy_network, gradients_on
+from pocketune.networks.probe import usual_size
 from pocketune.surgery.swap import swap
 
 Link = tuple[Layer, Layer]
 """A layer, and the only one that reads its output."""
 
-_PROBE = (2, 3, 64, 64)
-"""Shape of the images for a trial forward pass; if that fails, the network is not changed."""
+_SIZE = 64
+"""Side of the images for a trial forward pass, where a network takes them; larger ones take longer.
+
+If the pass fails, the network is not changed.
+"""
 
 
 @gradients_on()
@@ -155,12 +159,12 @@ def _runs(network: nn.Module, links: list[Link]) -> bool:
 
     Both modes are tried: some code, such as stochastic depth, runs only in training.
     """
-    probe = copy_network(network)
+    probe, size = copy_network(network), usual_size(network, _SIZE)
     _apply(probe, links)
     weight = next(probe.parameters())
     try:
         for training in (False, True):
-            probe.train(training)(weight.new_zeros(_PROBE))
+            probe.train(training)(weight.new_zeros(2, 3, size, size))
     except (PocketuneError, RuntimeError, TypeError, AttributeError):
         return False
     return True

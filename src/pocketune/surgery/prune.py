@@ -14,7 +14,7 @@ from pocketune.networks import about, anatomy, set_about
 from pocketune.networks.checks import require_network
 from pocketune.networks.copies import copy_network
 from pocketune.networks.images import image_batches
-from pocketune.networks.probe import watch_inputs
+from pocketune.networks.probe import usual_size, watch_inputs
 from pocketune.surgery.channels import FEWEST, Hidden, hidden_channels, keep_channels, narrow
 from pocketune.surgery.position import require_same_channels
 
@@ -146,7 +146,8 @@ def _failure(network: nn.Module, image: Tensor) -> Exception | None:
 
 
 def _an_image(network: nn.Module) -> Tensor:
-    noise = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    size = usual_size(network)
+    noise = torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0))
     return noise.to(next(network.parameters()))
 
 

@@ -13,6 +13,7 @@ from torch import nn
 from pocketune.errors import PocketuneError, whole_number
 from pocketune.networks import about, anatomy, set_about
 from pocketune.networks.copies import copy_network
+from pocketune.networks.probe import usual_size
 
 
 def truncate(network: nn.Module, first_blocks: int) -> nn.Module:
@@ -70,17 +71,18 @@ def keep_first_blocks(network: nn.Module, first_blocks: int) -> None:
     removed = [path for block in body.blocks[count:] for path in (*block.entry, *block.modules)]
     for layer in body.feature_fusion:
         removed += [path for path in (layer.conv, layer.norm, layer.activation) if path]
+    size = usual_size(network)
     for path in removed:
         network.set_submodule(path, nn.Identity(), strict=True)
-    features = _features(network, body.classifier[-1])
+    features = _features(network, body.classifier[-1], size)
     classifier = nn.Linear(features, output.out_features)
     network.set_submodule(
         body.classifier[-1], classifier.to(output.weight.device, output.weight.dtype), strict=True
     )
 
 
-def _features(network: nn.Module, classifier: str) -> int:
-    """How many pooled features the classifier reads, found in a run.
+def _features(network: nn.Module, classifier: str, size: int) -> int:
+    """How many pooled features the classifier reads, found in a run on an image of this size.
 
     Raises:
         PocketuneError: The network does not run.
@@ -91,7 +93,7 @@ def _features(network: nn.Module, classifier: str) -> int:
     trial.set_submodule(classifier, lazy, strict=True)
     try:
         with torch.no_grad():
-            trial(torch.zeros(1, 3, 224, 224, dtype=like.dtype, device=like.device))
+            trial(torch.zeros(1, 3, size, size, dtype=like.dtype, device=like.device))
     except Exception as error:  # the network's own code may raise anything
         reason = str(error).partition("\n")[0]
         raise PocketuneError(
