@@ -62,6 +62,10 @@ EVERY: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
         lambda a, b: torch.einsum("bhgc,gdc->bhgd", a, b),
         ((2, 3, 4, 5), (4, 6, 5)),
     ),
+    "einsum of images in the second": (
+        lambda w, gates: torch.einsum("eko,bek->bko", w, gates),
+        ((2, 3, 4), (5, 2, 3)),
+    ),
     "einsum that sums one": (
         lambda a, b: torch.einsum("bnc,bnd->bc", a, b),
         ((2, 3, 4), (2, 3, 5)),

@@ -115,7 +115,7 @@ def einsum(equation: Any, *operands: Any) -> Any:
         return NotImplemented
     a, b = operands
     batch = [letter for letter in left if letter in right and letter in result]
-    if batch and left[0] not in batch:
+    if batch and left[0] in result and left[0] not in batch:
         batch.insert(0, left[0])
     summed = [letter for letter in left if letter in right and letter not in result]
     rows = [letter for letter in left if letter not in right and letter not in batch]
