@@ -30,6 +30,10 @@ EVERY: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.ones(5, 5).tril().bool()),
         heads(),
     ),
+    "attention of a token to none": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, torch.ones(5, 5).tril(-1).bool()),
+        heads(),
+    ),
     "causal attention": (partial(F.scaled_dot_product_attention, is_causal=True), heads()),
     "attention of grouped queries": (
         partial(F.scaled_dot_product_attention, enable_gqa=True),

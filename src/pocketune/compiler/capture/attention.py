@@ -31,9 +31,13 @@ def scaled_dot_product(
         attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = (query * scale) @ key.transpose(-2, -1)
-    if attn_mask is not None:
-        scores = _masked(scores, ~attn_mask if attn_mask.dtype == torch.bool else attn_mask)
-    return functional.dropout(scores.softmax(-1), dropout_p) @ value
+    if attn_mask is None or attn_mask.dtype != torch.bool:
+        weights = (scores if attn_mask is None else scores + attn_mask).softmax(-1)
+    else:
+        # with minus infinity, a row that is masked as a whole, and its gradients, would be NaN
+        weights = scores.masked_fill(~attn_mask, torch.finfo(scores.dtype).min).softmax(-1)
+        weights = weights.masked_fill(~attn_mask, 0)
+    return functional.dropout(weights, dropout_p) @ value
 
 
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:
