@@ -131,6 +131,10 @@ EVERY: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
     "minimum and its place": (lambda x: x.min(-1, keepdim=True)[0] * x, ((2, 3, 4),)),
     "largest elements": (lambda x: x.topk(2, 1)[0].exp(), ((2, 5, 4),)),
     "gathered": (lambda x: x.gather(1, x.detach().topk(2, 1)[1]).exp(), ((2, 5, 4),)),
+    "gathered from a part": (
+        lambda x: x.gather(1, x.detach().topk(1, 1)[1][..., :3]).exp(),
+        ((2, 5, 4),),
+    ),
     "running sum": (lambda x: x.cumsum(1).exp(), ((2, 3, 4),)),
     "lower triangle": (lambda x: x.tril(-1).exp(), ((2, 3, 4),)),
     "power of a parameter": (lambda x, p: (x * x + 1).pow(p), ((2, 3, 4), (1,))),

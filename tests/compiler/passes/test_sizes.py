@@ -81,6 +81,15 @@ def test_a_depth_that_is_computed_is_refused() -> None:
         tensor_shapes(one_hot("computed", 1), {"N": 2, "classes": CLASSES})
 
 
+def test_a_depth_of_a_tensor_of_unknown_shape_is_refused() -> None:
+    model = one_hot("open", 1)
+    shape = next(node for node in model.graph.node if node.op_type == "Shape")
+    shape.input[0] = "unknown"
+    model.graph.node.insert(0, onnx.helper.make_node("Unknown", ["scores"], ["unknown"]))
+    with pytest.raises(PocketuneError, match=r"the size of what OneHot gives \(y\) is not known"):
+        tensor_shapes(model, {"N": 2, "classes": CLASSES})
+
+
 def test_a_step_is_about_three_predictions() -> None:
     network = adapt(tiny(channels=32), FullFineTune())
     graphs = build_graphs(network, CompileSettings(2, SIZE, TASK))

@@ -72,7 +72,8 @@ def _scatter(
     context: Context, node: fx.Node, x: Value, dim: int, index: Value, source: Value
 ) -> Value:
     axis = dim % len(x.shape)
-    if index.shape == source.shape and index.shape[axis] == 1 and _is_zero(x):
+    column = *x.shape[:axis], 1, *x.shape[axis + 1 :]
+    if index.shape == source.shape == column and _is_zero(x):
         return _one_hot(context, x.shape, axis, index, source)
     b, names = context.builder, [context.plain(value) for value in (x, index, source)]
     smaller = [i for i, side in enumerate(index.shape) if side < source.shape[i]]

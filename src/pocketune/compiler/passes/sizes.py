@@ -89,24 +89,31 @@ def _shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
     for node in graph.node:
         for output in filter(None, node.output):
             if output not in shapes:
-                raise PocketuneError(
-                    f"the step cannot be compiled: the size of what {node.op_type} gives "
-                    f"({output}) is not known"
-                )
+                raise _not_known(node, output)
     return shapes
+
+
+def _not_known(node: onnx.NodeProto, output: str) -> PocketuneError:
+    return PocketuneError(
+        f"the step cannot be compiled: the size of what {node.op_type} gives ({output}) is not "
+        "known"
+    )
 
 
 def _one_hot_shape(
     node: onnx.NodeProto, graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[int, ...]:
     """The indices' shape with a new axis, whose size is a constant or from a `Shape` node."""
-    indices, axis = list(shapes[node.input[0]]), attribute(node, "axis", default=-1)
+    indices, depth = shapes.get(node.input[0]), _depth(node.input[1], graph, shapes)
+    if indices is None or depth is None:
+        raise _not_known(node, node.output[0])
+    axis = attribute(node, "axis", default=-1)
     place = axis if axis >= 0 else axis + len(indices) + 1
-    indices.insert(place, _depth(node.input[1], graph, shapes))
-    return tuple(indices)
+    return (*indices[:place], depth, *indices[place:])
 
 
-def _depth(name: str, graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
+def _depth(name: str, graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
+    """None if it is that of a tensor whose shape is not known."""
     for constant in graph.initializer:
         if constant.name == name:
             return int(numpy_helper.to_array(constant).item())
@@ -116,7 +123,8 @@ def _depth(name: str, graph: onnx.GraphProto, shapes: Mapping[str, tuple[int, ..
         node = made[node.input[0]]
     if node.op_type != "Shape":
         raise PocketuneError(f"the depth {name} of a OneHot must be a constant or a Shape")
-    return shapes[node.input[0]][attribute(node, "start")]
+    shape = shapes.get(node.input[0])
+    return None if shape is None else shape[attribute(node, "start")]
 
 
 def graph_flops(model: onnx.ModelProto, sizes: Mapping[str, int]) -> int:
