@@ -1,5 +1,6 @@
 """Convolutions and their three gradients, in every shape and layout, against float64."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -227,6 +228,35 @@ def test_transposed_convolution_and_all_gradients(
     shape = F.conv_transpose2d(x, w, *(biases or [None]), **arguments).shape
     g = leaf(*shape, seed=3, grad=False)
     check_function(step, [x, w, g, *biases], (), rows_max_pixels)
+
+
+def transposed(**arguments: Any) -> tuple[Callable[..., list[Tensor]], list[Tensor]]:
+    """A transposed convolution with its gradients, and what it takes."""
+
+    def step(x: Tensor, w: Tensor, g: Tensor) -> list[Tensor]:
+        y = F.conv_transpose2d(x, w, **arguments)
+        return [y, *torch.autograd.grad(y, [x, w], g)]
+
+    x, w = leaf(2, 4, 5, 6), leaf(4, 4 // arguments.get("groups", 1), 3, 3, seed=1)
+    shape = F.conv_transpose2d(x, w, **arguments).shape
+    return step, [x, w, leaf(*shape, seed=3, grad=False)]
+
+
+@LAYOUTS
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("output_padding", [1, (0, 2), (2, 1)])
+def test_an_output_padding_of_the_stride_and_more(
+    output_padding: Any, groups: int, rows_max_pixels: int
+) -> None:
+    options = {"dilation": 3, "padding": 2, "output_padding": output_padding, "groups": groups}
+    step, given = transposed(**options)
+    check_function(step, given, (), rows_max_pixels)
+
+
+def test_an_output_padding_that_no_padding_makes_up_for_is_refused() -> None:
+    step, given = transposed(dilation=2, output_padding=(0, 1))
+    with pytest.raises(PocketuneError, match=r"output_padding=\(0, 1\), stride=\(1, 1\) and"):
+        lower_function(step, given)
 
 
 @LAYOUTS

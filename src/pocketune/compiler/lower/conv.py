@@ -16,12 +16,14 @@ from pocketune.compiler.lower.geometry import (
     geometry,
     in_preferred_layout,
     kernel_matrix,
+    pair,
     reached,
 )
 from pocketune.compiler.lower.kernel_gradient import kernel_gradient
 from pocketune.compiler.lower.shape import channel_sum
 from pocketune.compiler.lower.value import Value
 from pocketune.compiler.passes.program import shape_of
+from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
 
@@ -50,7 +52,8 @@ def _convolution(
     groups: int,
 ) -> Value:
     if transposed:
-        return _transposed(context, node, x, w, bias, stride, padding, dilation, groups)
+        geo = _of_transposed(shape_of(node), w, stride, padding, dilation, output_padding, groups)
+        return _transposed(context, node, geo, x, w, bias)
     geo = geometry(x.shape[1], w, stride, padding, dilation, groups, node.meta.get("pads"))
     near = reached(geo, x.shape, shape_of(node))
     if x.one_for_all and not w.open:
@@ -68,23 +71,48 @@ def _convolution(
 def _transposed(
     context: Context,
     node: fx.Node,
+    geo: Geometry,
     g: Value,
     w: Value,
     bias: Value | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
 ) -> Value:
     """A transposed convolution is the gradient of a convolution's input: `FrozenConv2d`'s."""
     shape = shape_of(node)
-    geo = geometry(shape[1], w, stride, padding, dilation, groups)
     near = reached(geo, shape, g.shape)
     y = input_gradient(context, near.geo, g, Value(shape), near.crop(context, w))
     if bias is None:
         return y
     shift = Value((1, shape[1], 1, 1), vector=context.plain(bias))
     return elementwise(context, "Add", [y, shift], shape)
+
+
+def _of_transposed(
+    shape: tuple[int, ...],
+    w: Value,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    output_padding: list[int],
+    groups: int,
+) -> Geometry:
+    """The convolution that goes from the output of a transposed one, of this shape, to its input.
+
+    Rows and columns of an output padding are those that no window reaches, which are fewer than the
+    stride. Where there are more, they are the ones that less padding leaves behind the others.
+    """
+    geo = geometry(shape[1], w, stride, padding, dilation, groups)
+    top, left, bottom, right = geo.pads
+    vertical, horizontal = (
+        more if more >= step else 0
+        for more, step in zip(pair(output_padding), geo.stride, strict=True)
+    )
+    if vertical > bottom or horizontal > right:
+        raise PocketuneError(
+            f"a transposed convolution with output_padding={tuple(output_padding)}, "
+            f"stride={tuple(stride)} and padding={tuple(padding)} cannot be compiled; give an "
+            "output_padding below the stride, or up to the padding"
+        )
+    return replace(geo, pads=(top, left, bottom - vertical, right - horizontal))
 
 
 @lowers(aten.convolution_backward.default)
@@ -105,7 +133,11 @@ def _convolution_backward(
 ) -> tuple[Value | None, Value | None, Value | None]:
     # a transposed convolution is the gradient of one that goes from its output to its input
     large, small = (g, x) if transposed else (x, g)
-    geo = geometry(large.shape[1], w, stride, padding, dilation, groups)
+    geo = (
+        _of_transposed(large.shape, w, stride, padding, dilation, output_padding, groups)
+        if transposed
+        else geometry(large.shape[1], w, stride, padding, dilation, groups)
+    )
     near = reached(geo, large.shape, small.shape)
     geo, kernel = near.geo, near.crop(context, w)
     dx = dw = None

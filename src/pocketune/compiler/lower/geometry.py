@@ -75,7 +75,8 @@ class Geometry:
         return {key: value for key, value in given.items() if value not in (1, [1, 1], [0] * 4)}
 
 
-def _pair(values: list[int]) -> tuple[int, int]:
+def pair(values: list[int]) -> tuple[int, int]:
+    """Of rows and columns, from one or two numbers."""
     return (values[0], values[-1])
 
 
@@ -95,12 +96,12 @@ def geometry(
     """
     if len(w.shape) != 4:
         raise PocketuneError("only convolutions of one or two dimensions can be compiled")
-    vertical, horizontal = _pair(padding)
+    vertical, horizontal = pair(padding)
     return Geometry(
         kernel=(w.shape[2], w.shape[3]),
-        stride=_pair(stride),
+        stride=pair(stride),
         pads=pads or (vertical, horizontal, vertical, horizontal),
-        dilation=_pair(dilation),
+        dilation=pair(dilation),
         groups=groups,
         channels_in=channels_in,
         channels_out=w.shape[0],
