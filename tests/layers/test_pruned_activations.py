@@ -286,3 +286,16 @@ def test_a_norm_that_averages_its_statistics() -> None:
         ours(x)
         plain(x)
     torch.testing.assert_close(ours.running_var, plain.running_var)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@FORMATS
+@RATIOS
+def test_no_images(ratio: float, memory_format: torch.memory_format, training: bool) -> None:
+    none = images(memory_format)[:0]
+    conv = convolution(ratio).train(training)
+    y = conv(none)
+    assert y.shape == (0, 6, 4, 5)
+    y.sum().backward()
+    assert conv.weight.grad.count_nonzero() == 0
+    assert norm(ratio).eval()(none).shape == none.shape

@@ -107,7 +107,7 @@ class PrunedConv2d(Conv2d):
             return self.forward(input[None])[0]
         for norm in self._readers:
             vars(norm)[_ESTIMATE] = self._estimate(input)
-        count = survivor_count(input[0].numel(), self.ratio)
+        count = survivor_count(math.prod(input.shape[1:]), self.ratio)
         if not (self.training and is_recorded(input, self.weight, self.bias)):
             plain: Tensor = super().forward(
                 drop_small(input, count) if self.masks_forward else input
@@ -207,7 +207,7 @@ class PrunedBatchNorm2d(nn.BatchNorm2d):
 
     def _normalize(self, x: Tensor) -> Tensor:
         estimate = vars(self).pop(_ESTIMATE, None)
-        count = survivor_count(x[0].numel(), self.ratio)
+        count = survivor_count(math.prod(x.shape[1:]), self.ratio)
         if not self.training:
             y: Tensor = super().forward(x)
             if not self.masks_forward:

@@ -49,7 +49,7 @@ def threshold(x: Tensor, count: int) -> Tensor:
     Returns:
         (N,).
     """
-    dropped = x[0].numel() - count
+    dropped = math.prod(x.shape[1:]) - count
     if dropped == 0:
         return x.new_full((len(x),), -1.0)
     magnitude = x.abs().flatten(1)
@@ -89,10 +89,10 @@ def _order(channels_last: bool) -> torch.memory_format:
 @register_operator("magnitude_threshold(Tensor x, int count) -> Tensor", _threshold_shape)
 def magnitude_threshold(x: Tensor, count: int) -> Tensor:
     """As `threshold`; NumPy selects several times as fast as PyTorch sorts."""
-    elements = x[0].numel()
+    elements = math.prod(x.shape[1:])
     if count == elements or not in_numpy(x):
         return threshold(x, count)
-    flat = flat_elements(x, is_channels_last(x)).view(len(x), -1)  # in any order
+    flat = flat_elements(x, is_channels_last(x)).view(len(x), elements)  # in any order
     magnitude = flat.abs().numpy()
     limits = np.zeros(len(x), magnitude.dtype)  # of an image that has few elements but zeros
     rows = np.flatnonzero(np.count_nonzero(magnitude, axis=1) > count)
