@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from pocketune.data import load_splits
+from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.train import train
 from pocketune.device.train.progress import Silent
+from pocketune.device.use import evaluate as evaluate_module
 from pocketune.device.use.evaluate import evaluate
 from pocketune.device.use.predict import predict
 from pocketune.errors import PocketuneError
@@ -187,6 +189,23 @@ def test_the_only_photo_of_each_class_cannot_be_evaluated(tmp_path: Path) -> Non
     run = train(kit, photos, tmp_path / "run", progress=Silent()).run
     with pytest.raises(PocketuneError, match="run held no photos back; give photos to evaluate"):
         evaluate(run)
+
+
+def test_the_fit_to_all_others_has_the_room_of_the_graphs_and_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = TinyKit().write(tmp_path / "kit")
+    photos = write_photos(tmp_path / "photos", MANY, each=2)
+    run = train(kit, photos, tmp_path / "run", progress=Silent()).run
+    called: list[str] = []
+    places = (OnnxEngine, "release"), (evaluate_module, "left_out"), (evaluate_module, "check_peak")
+    for place, name in places:
+        call = getattr(place, name)
+        monkeypatch.setattr(
+            place, name, lambda *args, name=name, call=call: (called.append(name), call(*args))[1]
+        )
+    evaluate(run)
+    assert called[-3:] == ["release", "left_out", "check_peak"]
 
 
 def test_copies_that_test_one_another_are_told(tmp_path: Path, notes: list[str]) -> None:

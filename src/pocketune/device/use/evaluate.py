@@ -27,6 +27,7 @@ from pocketune.data.names import name_digests
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.head import left_out
 from pocketune.device.memory.budget import check_peak, check_prediction, limited
+from pocketune.device.memory.process import reclaim
 from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.masks import masks_of
@@ -38,6 +39,7 @@ from pocketune.device.train.start import KEPT, RANDOM
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.windows import OVERLAP, Window, Windows, check_window
 from pocketune.errors import PocketuneError, Remedy, counted, printable
+from pocketune.heap import freed_at_once
 from pocketune.kit.names import LAST
 from pocketune.tasks import Evaluation, Labels, View
 
@@ -174,7 +176,11 @@ def _predicted_by_others(
     for batch in loader.epoch(0):
         parts.append((engine.embed(batch.images), batch.labels))
         check_peak(limit)
-    found = left_out(lambda: iter(parts), model.task) if parts else None
+    engine.release()
+    reclaim()  # the graphs make room for the fit
+    with freed_at_once():
+        found = left_out(lambda: iter(parts), model.task) if parts else None
+    check_peak(limit)
     if found is None:
         return
     untested = len(found.tested) - len(found.outputs)
