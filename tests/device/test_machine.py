@@ -106,3 +106,28 @@ def test_the_smallest_limit_of_memory(groups: Path, file: str) -> None:
     assert machine.memory_limit() == 50_000_000
     (groups / "meminfo").write_text("SwapFree:    1000 kB\n")
     assert machine.memory_limit() == 50_000_000 + 1000 * 1024
+
+
+@pytest.mark.parametrize(
+    ("files", "swap"),
+    [
+        ({"of/this/memory.swap.max": "max"}, 1_024_000),
+        ({"of/this/memory.swap.max": "0"}, 0),  # of Kubernetes
+        ({"of/memory.swap.max": "0"}, 0),
+        ({"of/this/memory.swap.max": "300000", "of/this/memory.swap.current": "100000"}, 200_000),
+        ({"of/this/memory.swap.max": "100000", "of/this/memory.swap.current": "300000"}, 0),
+        ({"memory/of/this/memory.memsw.limit_in_bytes": "50000000"}, 0),
+        ({"memory/of/this/memory.memsw.limit_in_bytes": "50300000"}, 300_000),
+        ({"memory/memory.memsw.limit_in_bytes": "9223372036854771712"}, 1_024_000),
+    ],
+)
+def test_swap_counts_as_far_as_the_groups_may_use_it(
+    groups: Path, files: dict[str, str], swap: int
+) -> None:
+    (groups / "meminfo").write_text("SwapFree:    1000 kB\n")
+    (groups / "of/this/memory.max").write_text("50000000\n")
+    (groups / "memory/of/this/memory.limit_in_bytes").write_text("50000000\n")
+    (groups / "memory/memory.limit_in_bytes").write_text("9223372036854771712\n")
+    for file, text in files.items():
+        (groups / file).write_text(f"{text}\n")
+    assert machine.memory_limit() == 50_000_000 + swap

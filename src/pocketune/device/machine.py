@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Iterator
@@ -82,18 +83,30 @@ def memory_limit() -> int | None:
     """Bytes above which the system ends this process without a word; None without such a limit.
 
     The smallest limit of its control group and of those around it (`docker run --memory 64m`,
-    `MemoryMax=` of systemd), and the swap that is free: pages of the group may go there.
+    `MemoryMax=` of systemd), and the swap that is free, as far as these groups may use it: pages of
+    the process may go there.
     """
-    limits = []
+    limits, swaps = [math.inf], [float(_free_swap())]
     for folder, is_unified in _groups("memory"):
-        file = "memory.max" if is_unified else "memory.limit_in_bytes"
-        try:
-            limit = int((folder / file).read_text(encoding="ascii"))
-        except (OSError, ValueError):  # no such file, or `max`
-            continue
-        if limit < _NO_LIMIT:
-            limits.append(limit)
-    return min(limits) + _free_swap() if limits else None
+        if is_unified:
+            limits.append(_limit(folder / "memory.max"))
+            most, taken = _limit(folder / "memory.swap.max"), folder / "memory.swap.current"
+            swaps.append(most - _limit(taken) if most < math.inf else most)
+        else:
+            limits.append(_limit(folder / "memory.limit_in_bytes"))
+            both = _limit(folder / "memory.memsw.limit_in_bytes")  # memory and swap together
+            swaps.append(both - limits[-1] if both < math.inf else both)
+    found = min(limits) + max(0, min(swaps))
+    return int(found) if found < math.inf else None
+
+
+def _limit(file: Path) -> float:
+    """Bytes in a file of a control group; infinite without the file, or without a limit there."""
+    try:
+        limit = int(file.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # no such file, or `max`
+        return math.inf
+    return limit if limit < _NO_LIMIT else math.inf
 
 
 def _groups(controller: str) -> Iterator[tuple[Path, bool]]:
