@@ -1,7 +1,6 @@
 """A kit whose graphs are not those of its manifest, or hold other operators, is refused."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -142,19 +141,26 @@ def test_what_graphs_compute_is_checked_when_it_is_computed(tmp_path: Path) -> N
         kit = write_kit(folder, TinyKit().manifest(), {**files, name: model.SerializeToString()})
         return OnnxEngine(kit, kit.state())
 
+    def complete(engine: OnnxEngine, images: np.ndarray) -> object:
+        return engine.complete(engine.prepare(images))
+
+    def complete_with_embeddings(engine: OnnxEngine, images: np.ndarray) -> object:
+        return engine.complete_with_embeddings(engine.prepare(images))
+
     images = np.zeros((4, 8, 8, 3), np.uint8)
-    for name, output in (
-        ("features.onnx", "features"),
-        ("predict.onnx", "logits"),
-        ("step.onnx", "grad.fc.bias"),
-        ("step.onnx", "new.norm.running_mean"),
+    for name, output, *uses in (
+        ("features.onnx", "features", OnnxEngine.predict),
+        ("predict.onnx", "logits", OnnxEngine.predict, complete, complete_with_embeddings),
+        ("predict.onnx", "embeddings", OnnxEngine.embed, complete_with_embeddings),
+        ("step.onnx", "loss", step),
+        ("step.onnx", "correct", step),
+        ("step.onnx", "grad.fc.bias", step),
+        ("step.onnx", "new.norm.running_mean", step),
     ):
         engine = spoiled(name, output)
-        use = engine.predict
-        if name == "step.onnx":
-            use = partial(step, engine)
-        with pytest.raises(KitError, match=rf"{name} of the kit .* gives {output} in the shape"):
-            use(images)
+        for use in uses:
+            with pytest.raises(KitError, match=rf"{name} of the kit .* gives {output} in the "):
+                use(engine, images)
 
 
 def test_an_error_of_the_runtime_is_one_sentence(tmp_path: Path) -> None:

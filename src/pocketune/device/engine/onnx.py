@@ -72,6 +72,8 @@ class OnnxEngine:
                 **draw_masks(manifest.masks, rng),
             }
         )
+        for name in ("loss", *manifest.task.step_metrics):
+            step.check(name, outputs[name].shape, ())
         for name, values in self.parameters.items():
             step.check(f"grad.{name}", outputs[f"grad.{name}"].shape, values.shape)
         for name, values in self.statistics.items():
@@ -85,29 +87,37 @@ class OnnxEngine:
 
     def predict(self, images: Images) -> FloatArray:
         """Outputs (N, ...) for pixels (N, S, S, 3), computed a training batch at a time."""
-        manifest = self._kit.manifest
-        shape = manifest.task.output_shape(manifest.size, self._classes)
-        return self._evaluate("logits", images, shape)
+        return self._evaluate("logits", images)
 
     def embed(self, images: Images) -> FloatArray:
         """Inputs (N, D) of the output layer for pixels (N, S, S, 3); see `Engine.embed`."""
-        size = self._kit.manifest.embeddings
-        if size is None:
+        if self._kit.manifest.embeddings is None:
             raise no_embeddings()
-        return self._evaluate("embeddings", images, (size,))
+        return self._evaluate("embeddings", images)
 
-    def _evaluate(self, output: str, images: Images, shape: tuple[int, ...]) -> FloatArray:
-        """An output of the prediction, of this shape for each image."""
+    def _evaluate(self, output: str, images: Images) -> FloatArray:
+        """An output of the prediction for any number of images."""
         batch = self._kit.manifest.batch
-        values = np.empty((len(images), *shape), np.float32)
+        values = np.empty((len(images), *self._shape(output)), np.float32)
         for start in range(0, len(images), batch):
             part = slice(start, start + batch)
-            feeds = {self._start: self._start_values(images[part])}
-            graph = self._graph(PREDICT)
-            found = graph.run(feeds, only=output)[output]
-            graph.check(output, found.shape, values[part].shape)
-            values[part] = found
+            values[part] = self._predicted(self._start_values(images[part]), output)[output]
         return values
+
+    def _predicted(self, prepared: NDArray[Any], only: str | None = None) -> dict[str, FloatArray]:
+        """All outputs of the prediction, or one, from what depends on no trained value."""
+        graph = self._graph(PREDICT)
+        found = graph.run({self._start: prepared}, only=only)
+        for name, values in found.items():
+            graph.check(name, values.shape, (len(prepared), *self._shape(name)))
+        return found
+
+    def _shape(self, output: str) -> tuple[int, ...]:
+        """The shape of an output of the prediction, for an image."""
+        manifest = self._kit.manifest
+        if output == "embeddings":
+            return (manifest.embeddings or 0,)
+        return manifest.task.output_shape(manifest.size, self._classes)
 
     def prepare(self, images: NDArray[np.uint8]) -> NDArray[Any]:
         """The part of a prediction that does not depend on any trained value.
@@ -122,13 +132,13 @@ class OnnxEngine:
 
     def complete(self, prepared: NDArray[Any]) -> FloatArray:
         """Outputs (N, ...) from the result of `prepare`."""
-        return self._graph(PREDICT).run({self._start: prepared}, only="logits")["logits"]
+        return self._predicted(prepared, "logits")["logits"]
 
     def complete_with_embeddings(self, prepared: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
         """Outputs (N, ...) and embeddings (N, D) from the result of `prepare`."""
         if self._kit.manifest.embeddings is None:
             raise no_embeddings()
-        found = self._graph(PREDICT).run({self._start: prepared})
+        found = self._predicted(prepared)
         return found["logits"], found["embeddings"]
 
     def swap(self, state: Mapping[str, FloatArray]) -> None:
