@@ -205,6 +205,16 @@ def test_stopped_between_features_and_their_record(
     assert_same_end(tmp_path / "run", whole)
 
 
+def test_what_a_run_leaves_that_is_killed_at_its_very_end_is_removed(
+    kit: Path, photos: Path, tmp_path: Path
+) -> None:
+    run(kit, photos, tmp_path / "run", cache="disk", draws=2, epochs=1)
+    (tmp_path / "run" / CACHE).touch()
+    with pytest.raises(PocketuneError, match="is complete after 6 steps: there is nothing to"):
+        resume(tmp_path / "run", engine=FrozenEngine, progress=Silent())
+    assert not (tmp_path / "run" / CACHE).exists()
+
+
 def test_with_accumulated_batches(kit: Path, photos: Path, tmp_path: Path) -> None:
     kit = TinyKit(statistic=False, masks=False).write(tmp_path / "tiny").path
     for cache in ("disk", "memory"):

@@ -11,8 +11,9 @@ from pocketune.device.train.folder import complete
 from pocketune.device.train.photos import Photos, mask_options
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError, Remedy, counted
+from pocketune.files import writing
 from pocketune.kit.kit import Kit
-from pocketune.kit.names import LAST
+from pocketune.kit.names import CACHE, LAST
 
 if TYPE_CHECKING:
     from pocketune.data.masks.numbered import AfterMask
@@ -21,12 +22,16 @@ if TYPE_CHECKING:
 def open_checkpoint(kit: Kit, folder: Path) -> Checkpoint:
     """The last checkpoint of the run in `folder`, which is a run of `kit`.
 
+    Features that a complete run has left, which was killed at its very end, are removed.
+
     Raises:
         PocketuneError: There is none, it belongs to another kit, or the run is complete.
     """
     checkpoint = Checkpoint.load(folder / LAST)
     checkpoint.require_fits(kit, folder / LAST)
     if checkpoint.counters.finished:
+        with writing(folder / CACHE):
+            (folder / CACHE).unlink(missing_ok=True)
         raise complete(folder, f" after {counted(checkpoint.counters.step, 'step')}")
     return checkpoint
 
