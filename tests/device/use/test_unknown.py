@@ -44,13 +44,14 @@ def test_a_run_that_cannot_tell_says_which_cause_it_is(
             known_of(model)
         return str(caught.value).partition("none of its classes")[2]
 
-    assert why().startswith(": its time limit was too short to look at them again")
+    looked = ", because it has not looked at them again after the last step: "
+    assert why().startswith(f"{looked}the run was stopped or its time was up; train it again")
     record = RunRecord.read(model.kit.path)
     limited = replace(record, settings={**record.settings, "budget": 1})
     limited.write(model.kit.path)
-    assert why().startswith(": its budget was too small to look at them again")
+    assert why().startswith(f"{looked}its budget was too small or the run was stopped or its time")
     replace(limited, reason="time").write(model.kit.path)
-    assert why().startswith(": its budget was too small or its time limit was too short to look")
+    assert why().startswith(f"{looked}its budget was too small or its time was up; train it again")
     monkeypatch.setattr("pocketune.device.use.known.MOST", 1)
     assert why() == ", because 3 are too many"
     (model.kit.path / "result.json").unlink()

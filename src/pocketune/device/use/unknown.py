@@ -48,9 +48,10 @@ def _not_described(model: Model) -> PocketuneError:
     if not described_photos(classes, kit.manifest.embeddings or 0):
         return PocketuneError(f"{cannot}, because {classes:,} are too many")
     causes = ["its budget was too small"] if record.settings["budget"] is not None else []
-    if record.reason == "time" or not causes:
-        causes.append("its time limit was too short")
+    if record.reason != "time":
+        causes.append("the run was stopped")
+    causes.append("its time was up")  # the record does not tell a limit that sufficed for all steps
     return PocketuneError(
-        f"{cannot}: {' or '.join(causes)} to look at them again after the last step; train it "
-        "with more"
+        f"{cannot}, because it has not looked at them again after the last step: "
+        f"{' or '.join(causes)}; train it again, with wider limits if it had any"
     )
