@@ -152,6 +152,24 @@ def test_neither_folder_nor_zip(tmp_path: Path) -> None:
     assert "neither a folder nor a .zip" in message(file)
 
 
+def test_a_zip_of_several_kits_is_refused(tmp_path: Path) -> None:
+    """One inside the folder of another is no other: a folder with the same is a kit, too."""
+    kit = TinyKit().write(tmp_path / "kit")
+
+    def packed(*folders: str) -> Path:
+        with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
+            for folder in folders:
+                for file in kit.path.iterdir():
+                    archive.write(file, f"{folder}{file.name}")
+        return tmp_path / "packed.zip"
+
+    assert message(packed("runs/b/", "runs/a/", "runs/other/")).endswith(
+        "holds several kits or runs, such as runs/a and runs/b: pack each in a .zip of its own"
+    )
+    for inner in ("", "run/"):
+        assert Kit.open(packed(inner, f"{inner}other/")).identity == kit.identity
+
+
 def test_zip_without_a_kit(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
         archive.writestr("cat/1.jpg", b"")

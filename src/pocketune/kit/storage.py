@@ -10,7 +10,7 @@ from typing import BinaryIO, Protocol
 from safetensors import SafetensorError
 
 from pocketune import files
-from pocketune.files import ARCHIVE_DAMAGE
+from pocketune.files import ARCHIVE_DAMAGE, shown
 from pocketune.kit.bundled import list_kits
 from pocketune.kit.manifest import KitError
 from pocketune.kit.names import MANIFEST
@@ -67,7 +67,11 @@ class FolderStorage:
 
 
 class ZipStorage:
-    """A kit in a .zip; its files are at the top, or in one folder as most tools pack them."""
+    """A kit in a .zip; its files are at the top, or in one folder as most tools pack them.
+
+    Raises:
+        KitError: The .zip holds several kits beside one another.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -75,9 +79,15 @@ class ZipStorage:
         with zipfile.ZipFile(path) as archive:
             self._names = frozenset(archive.namelist())
         manifests = [name for name in self._names if name.split("/")[-1] == MANIFEST]
-        self._prefix = min(manifests, key=lambda name: (len(name), name), default=MANIFEST)[
-            : -len(MANIFEST)
-        ]
+        folders = sorted(name[: -len(MANIFEST)] for name in manifests) or [""]
+        self._prefix = min(folders, key=len)
+        beside = [folder for folder in folders if not folder.startswith(self._prefix)]
+        if beside:
+            names = [shown(folder.rstrip("/")) for folder in (self._prefix, beside[0])]
+            raise KitError(
+                f"{path} holds several kits or runs, such as {' and '.join(names)}: pack each in a "
+                ".zip of its own"
+            )
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
@@ -106,7 +116,8 @@ def open_storage(path: Path) -> Storage:
     """The storage at a path.
 
     Raises:
-        KitError: Nothing exists at the path, or it is neither a folder nor a .zip.
+        KitError: Nothing exists at the path, or it is neither a folder nor a .zip, or a .zip of
+            several kits.
     """
     with reading(path):
         if path.is_dir():
@@ -127,7 +138,7 @@ def run_file(path: Path, name: str) -> Source | None:
     """A file of the run at a path, a folder or a .zip of it; None if it does not exist.
 
     Raises:
-        KitError: The .zip is damaged.
+        KitError: The .zip is damaged, or holds several runs.
     """
     with reading(path):
         if not path.is_dir() and zipfile.is_zipfile(files.regular(path)):
