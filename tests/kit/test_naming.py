@@ -22,6 +22,13 @@ def test_titles_tell_networks_apart(network, title):
     assert network_title(network) == title
 
 
+@pytest.mark.parametrize("value", [3, "wide", [1], {"a": 1}, True, None])
+@pytest.mark.parametrize("field", ["width", "hidden", "backbone", "first_blocks", "methods"])
+def test_fields_of_any_kind_have_a_title(field, value):
+    assert network_title({"name": "x", field: value})
+    assert full_title({"name": "x", field: value})
+
+
 def test_options_that_are_not_set_are_left_out():
     assert full_title({"name": "x", "bits": None, "top_k": 2}) == "x (top k 2)"
 

@@ -1,4 +1,7 @@
-"""Networks and methods in words, from the fields that manifests and records have of them."""
+"""Networks and methods in words, from the fields that manifests and records have of them.
+
+A kit may come from a stranger, and nothing checks these fields: what is of no use here is left out.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,12 @@ def network_title(network: Mapping[str, Any]) -> str:
     if backbone := network.get("backbone"):
         stride = f", stride {network['output_stride']}" if network.get("output_stride") else ""
         return f"{name} of {network_title({**network, 'name': backbone, 'backbone': None})}{stride}"
-    width = "" if network.get("width") in (None, 1) else f" {network['width']:g}"
+    width = network.get("width")
+    wide = f" {width:g}" if isinstance(width, int | float) and width != 1 else ""
     first = f", first {network['first_blocks']} blocks" if network.get("first_blocks") else ""
     norm = ", group norm" if network.get("norm") == "group" else ""
     pruned = ", pruned" if network.get("hidden") else ""
-    return f"{name}{width}{first}{norm}{pruned}"
+    return f"{name}{wide}{first}{norm}{pruned}"
 
 
 def full_title(values: Mapping[str, Any]) -> str:
@@ -46,7 +50,8 @@ def full_title(values: Mapping[str, Any]) -> str:
         for name, value in values.items()
         if name not in _NOT_LISTED and value is not None
     ]
-    if values.get("hidden"):
-        options.append(f"pruned in {counted(len(values['hidden']), 'block')}")
+    hidden = values.get("hidden")
+    if hidden and isinstance(hidden, Mapping):
+        options.append(f"pruned in {counted(len(hidden), 'block')}")
     name = str(values.get("name", "a network"))
     return f"{name} ({', '.join(options)})" if options else name
