@@ -46,6 +46,24 @@ def test_a_kit_is_replaced(tmp_path: Path, name: str) -> None:
     assert [f.name for f in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize("error", [PermissionError(13, "denied"), KeyboardInterrupt()])
+def test_a_kit_that_cannot_be_replaced_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    old, rename = TinyKit().write(tmp_path / "old"), Path.rename
+
+    def fail(self: Path, target: Path) -> Path:
+        if self.name == "kit":  # the new one
+            raise error
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises((KitError, KeyboardInterrupt)):
+        TinyKit(frozen_part=False).write(old.path)
+    assert Kit.open(old.path).identity == old.identity
+    assert [f.name for f in tmp_path.iterdir()] == ["old"]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="needs symbolic links")
 def test_what_a_link_leads_to_is_replaced(tmp_path: Path) -> None:
     TinyKit().write(tmp_path / "kit")

@@ -124,9 +124,15 @@ def _put_in_place(folder: Path, target: Path, scratch: Path) -> None:
         sync(archive)
         archive.replace(target)
         return
-    if target.exists():
-        target.rename(scratch / "old")
-    folder.rename(target)
+    old = scratch / "old"
+    try:
+        if target.exists():
+            target.rename(old)
+        folder.rename(target)
+    except BaseException:
+        if old.exists() and not target.exists():
+            old.rename(target)
+        raise
 
 
 def _pack(folder: Path, archive: Path) -> None:
