@@ -23,13 +23,15 @@ from pocketune.compiler.progress import Progress, silent
 from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.compiler.quantize.search import quantize_features
 from pocketune.device.engine.onnx import OnnxEngine
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, warn
 from pocketune.files import writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import KitError
 from pocketune.kit.names import BLOCKED_STEP, FEATURES, PARAMETERS, PREDICT, STEP
 from pocketune.kit.writer import check_place, write_kit
+from pocketune.methods.method import check_frozen_bits
 from pocketune.networks.about import about
+from pocketune.networks.checks import require_network
 from pocketune.networks.copies import gradients_on
 from pocketune.tasks import Task
 
@@ -92,6 +94,8 @@ def compile(
     _check_place(out)
     _check_task(task)
     _check_images(calibration, size)
+    if calibration is not None:
+        _check_bits(network, frozen_bits)
     progress = progress or silent
     progress("tracing the training step", 0.0)
     prepared = prepare(
@@ -102,10 +106,10 @@ def compile(
         frozen_bits=frozen_bits,
         calibrated=calibration is not None,
     )
-    if calibration is not None and (frozen_bits or about(network).frozen_bits) != 8:
-        raise PocketuneError(
-            "calibration is for a frozen part in 8 bits, and this one has 32: give frozen_bits=8, "
-            "or leave it out"
+    if calibration is not None and not prepared.calibrated:
+        warn(
+            "calibration changes nothing: this kit has no frozen part that runs apart from the "
+            "training step; leave it out, or freeze the first layers"
         )
     network, graphs, manifest = prepared.network, prepared.graphs, prepared.manifest
     with (
@@ -171,6 +175,18 @@ def _check_images(calibration: object, size: int) -> None:
         raise PocketuneError(
             f"the calibration images have shape {calibration.images.shape}; give them as "
             f"(N, {size}, {size}, 3), as the kit's size={size}"
+        )
+
+
+def _check_bits(network: nn.Module, frozen_bits: int | None) -> None:
+    """Check that the frozen part is to be in 8 bits."""
+    require_network(network)
+    bits = about(network).frozen_bits if frozen_bits is None else frozen_bits
+    check_frozen_bits(bits)
+    if bits != 8:
+        raise PocketuneError(
+            "calibration is for a frozen part in 8 bits, and this one has 32: give frozen_bits=8, "
+            "or leave it out"
         )
 
 

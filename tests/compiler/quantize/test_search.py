@@ -261,6 +261,37 @@ def test_a_method_that_trains_from_the_first_layer_on_has_nothing_to_quantize(
     assert kit.manifest.quantization is None
 
 
+def test_a_calibration_of_nothing_is_told(tmp_path: Path) -> None:
+    network = adapt(tiny(), FullFineTune())
+    with pytest.warns(UserWarning, match="calibration changes nothing: this kit has no frozen"):
+        compile(
+            network,
+            tmp_path / "kit",
+            batch=2,
+            size=SIZE,
+            frozen_bits=8,
+            calibration=pictures(4),
+        )
+
+
+@pytest.mark.parametrize("bits", [None, 32])
+def test_a_calibration_in_float32_is_refused_before_anything_is_traced(
+    bits: int | None, network: nn.Module, tmp_path: Path
+) -> None:
+    done: list[str] = []
+    with pytest.raises(PocketuneError, match="calibration is for a frozen part in 8 bits"):
+        compile(
+            network,
+            tmp_path / "kit",
+            batch=2,
+            size=SIZE,
+            frozen_bits=bits,
+            calibration=pictures(4),
+            progress=lambda what, _: done.append(what),
+        )
+    assert not done
+
+
 def test_lists_are_a_calibration_too(kits: dict[str, Kit]) -> None:
     arrays = pictures(4)
     assert arrays.labels is not None
