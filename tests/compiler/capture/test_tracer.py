@@ -130,7 +130,14 @@ def stepped(x: Tensor) -> Tensor:
     return y
 
 
-@pytest.mark.parametrize("function", [constant, in_turns, reshaped, turned, stepped])
+def detached(x: Tensor) -> Tensor:
+    y = x + 1
+    y.data.mul_(2)
+    y.detach()[:, 0] = 0
+    return y
+
+
+@pytest.mark.parametrize("function", [constant, in_turns, reshaped, turned, stepped, detached])
 @pytest.mark.parametrize("grad", [False, True])
 def test_a_tensor_of_which_a_part_is_written_is_read_changed(
     function: Callable[[Tensor], Tensor], grad: bool
@@ -152,6 +159,19 @@ def test_positions_that_are_written_are_consecutive_or_all_that_far_apart() -> N
 
     with pytest.raises(RuntimeError, match="writes into 2 of 5 positions of a tensor, 2 apart"):
         trace(function, leaf(5))
+
+
+def test_a_view_that_cannot_be_written_is_read_again_and_named() -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        y = x + 1
+        diagonal = y.diagonal()
+        y.mul_(2)
+        return [diagonal]
+
+    x = leaf(3, 3)
+    torch.testing.assert_close(run(trace(function, x), x), function(x))
+    with pytest.raises(RuntimeError, match=r"writes into a view that aten.diagonal.default gives"):
+        trace(lambda x: [(x + 1).diagonal().zero_()], x)
 
 
 def test_operators_with_several_results() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +20,7 @@ class View(NamedTuple):
         whole: The tensor.
         read: Gives the view again.
         written: Gives the whole tensor with what the view holds now. It raises a `RuntimeError`
-            for a part whose positions it cannot write.
+            for positions that it cannot write.
     """
 
     view: Tensor
@@ -84,6 +84,8 @@ def _write_reshaped(view: Tensor, whole: Tensor, *_: Any) -> Tensor:
 
 
 _VIEWS: dict[Any, Callable[..., Tensor]] = {
+    aten.alias.default: _write_reshaped,
+    aten.detach.default: _write_reshaped,
     aten.permute.default: _write_permuted,
     aten.select.int: _write_selected,
     aten.slice.Tensor: _write_slice,
@@ -96,11 +98,27 @@ _VIEWS: dict[Any, Callable[..., Tensor]] = {
 """How the tensor is written of which an operator gives a view."""
 
 
+def _refuse(operator: Any, *_: Any) -> Tensor:
+    raise RuntimeError(
+        f"it writes into a view that {operator} gives; write into the tensor itself, or into a "
+        "slice of it"
+    )
+
+
+@cache
+def _gives_view(operator: Any) -> bool:
+    """Whether an operator gives one view, of its first argument."""
+    aliases = [
+        each.alias_info for each in (*operator._schema.arguments[:1], *operator._schema.returns)
+    ]
+    return len(aliases) == 2 and all(alias is not None and not alias.is_write for alias in aliases)
+
+
 def view_of(operator: Any, arguments: tuple[Any, ...], view: Any) -> View | None:
     """The view that an operator gives of its first argument; None for any other operator."""
-    write = _VIEWS.get(operator)
-    if write is None:
+    whole, *rest = arguments or (None,)
+    if view is whole or not _gives_view(operator):
         return None
-    whole, *rest = arguments
+    write = _VIEWS.get(operator) or partial(_refuse, operator)
     read, written = partial(operator, *arguments), partial(write, view, whole, *rest)
     return View(view, whole, read, written)
