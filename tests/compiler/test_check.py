@@ -112,6 +112,25 @@ def test_what_is_not_a_number_is_found(network: nn.Module) -> None:
         check(network, "loss", float("nan"))
 
 
+class Root(nn.Module):
+    """The gradient of a root has no value at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.fc = nn.Conv2d(3, 4, 3, 4), nn.Linear(4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        scores: Tensor = self.fc((x - x.detach() + x.mean() * 0).sqrt().mean((2, 3)))
+        return scores
+
+
+def test_gradients_that_are_not_finite_in_pytorch_are_told(tmp_path: Path) -> None:
+    said = r"PyTorch's own gradient of stem.weight is not finite in step 1, on random images"
+    with pytest.raises(CompileError, match=said):
+        compile(adapt(Root(), FullFineTune()), tmp_path / "kit", batch=2, size=16)
+
+
 def test_values_are_moved_and_a_variance_of_zero_stays_a_variance() -> None:
     state = {"running_var": np.zeros(50, np.float32), "weight": np.ones(50, np.float32)}
     moved = _moved(state, np.random.default_rng(0))

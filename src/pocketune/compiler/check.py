@@ -255,6 +255,12 @@ def _share(deviation: Deviation) -> float:
 
 
 def _require(deviation: Deviation, when: str) -> None:
+    if deviation.share > 1 and not np.isfinite(deviation.allowed):
+        raise CompileError(
+            f"PyTorch's own {deviation.tensor} is not finite {when}, on random images, so that no "
+            "kit can be compared with it; let the network divide by no zero and take the root of "
+            "none, in its gradients too"
+        )
     if deviation.share > 1:
         raise CompileError(
             f"the compiled step disagrees with PyTorch {when}: {deviation.tensor} is off by "
@@ -266,7 +272,7 @@ def _deviations(ours: Tensors, exact: Tensors, rounded: list[Tensors]) -> Iterat
     for name, truth in exact.items():
         off = (_largest(values[name] - truth) for values in rounded)
         rounding = ROUNDING * max(off, default=0.0)
-        allowed = max(TOLERANCE * _largest(truth), rounding, FLOOR)
+        allowed = max(TOLERANCE * _largest(truth), rounding, FLOOR)  # not finite if truth is not
         yield Deviation(name, _largest(ours[name] - truth), allowed)
 
 
