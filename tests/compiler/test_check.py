@@ -107,6 +107,14 @@ def test_a_hundredth_too_much_is_found_and_named(
         check(network, tensor, 0.01)
 
 
+def test_the_last_step_may_be_of_another_engine(network: nn.Module) -> None:
+    masks = supply_masks(network, BATCH, SIZE)
+    right = TorchEngine(copy.deepcopy(network), **SETTINGS)
+    wrong = Wrong(network, "classifier.bias", 0.01)
+    with pytest.raises(CompileError, match=r"in step 2: gradient of classifier\.bias"):
+        check_engine(right, network, COMPILED, masks, last=wrong, steps=2)
+
+
 def test_what_is_not_a_number_is_found(network: nn.Module) -> None:
     with pytest.raises(CompileError, match="loss"):
         check(network, "loss", float("nan"))

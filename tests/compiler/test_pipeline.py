@@ -1,6 +1,7 @@
 """From an adapted network to a kit."""
 
 import copy
+import platform
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 import pocketune
-from pocketune.compiler import compile, draft
+from pocketune.compiler import CompileError, compile, draft, pipeline
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.errors import PocketuneError
@@ -68,6 +69,32 @@ def test_the_folder(kit: Kit) -> None:
     names = {file.name for file in kit.path.iterdir()}
     assert names == {"manifest.json", FEATURES, STEP, BLOCKED_STEP, PREDICT, PARAMETERS}
     assert Kit.open(kit.path).manifest == kit.manifest
+
+
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="no blocked kernels for this processor"
+)
+@pytest.mark.parametrize("wrong", [STEP, BLOCKED_STEP])
+def test_both_graphs_of_a_step_are_compared(
+    wrong: str, network: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = pipeline.block_depthwise
+
+    def change(step: onnx.ModelProto) -> onnx.ModelProto | None:
+        blocked = block(step)
+        assert blocked is not None
+        _negate((step if wrong == STEP else blocked).graph, "grad.classifier.bias")
+        return blocked
+
+    monkeypatch.setattr(pipeline, "block_depthwise", change)
+    with pytest.raises(CompileError, match=r"in step [15]: gradient of classifier\.bias"):
+        compile(network, tmp_path / "kit", task=TASK, **SETTINGS)
+
+
+def _negate(graph: onnx.GraphProto, output: str) -> None:
+    node = next(node for node in graph.node if output in node.output)
+    node.output[[*node.output].index(output)] = "right"
+    graph.node.append(onnx.helper.make_node("Neg", ["right"], [output], "wrong"))
 
 
 def test_the_manifest(kit: Kit, network: Any) -> None:

@@ -83,6 +83,7 @@ def check_engine(
     settings: CompileSettings,
     masks: Iterable[MaskSpec] = (),
     *,
+    last: Engine | None = None,
     steps: int = 5,
     progress: Callable[[int, int], None] = lambda _step, _steps: None,
 ) -> Deviation:
@@ -101,6 +102,7 @@ def check_engine(
         network: The adapted network, its dropouts replaced by `SuppliedDropout`.
         settings: The settings of the engine.
         masks: The dropout masks that the engine draws.
+        last: Takes the place of the engine in the last step: a second graph of the same step.
         steps: Number of steps to compare.
         progress: Called with the number of each step, from 1, and that of all steps.
 
@@ -116,8 +118,10 @@ def check_engine(
     exact = Reference(in_float64(network, settings.size), objective)
     rounding = cache(lambda: Reference(copy_network(network), objective))
     rng = np.random.default_rng(0)
-    for value in engine.inputs.values():
+    for name, value in engine.inputs.items():
         value[...] = rng.uniform(0.5, 1.5, value.shape)
+        if last is not None:
+            last.inputs[name][...] = value
     objective.inputs = {name: torch.from_numpy(value) for name, value in engine.inputs.items()}
     batches = {0: smooth_images(rng, settings.batch, settings.size)}
     settled = _settled(engine, network, batches[0], objective.draw_labels(rng, label_shape))
@@ -126,6 +130,9 @@ def check_engine(
     for step in range(steps):
         progress(step + 1, steps)
         before, found = engine.state(), []
+        if last is not None and step == steps - 1:
+            engine.release()
+            engine = last
         start, batch = {**exact.buffers(), **before}, step % BATCHES
         for attempt in range(ATTEMPTS):
             engine.load(before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -121,7 +122,10 @@ def compile(
         try:
             kit = write_kit(Path(scratch) / "kit", manifest, files)
             engine = OnnxEngine(kit, kit.state())
-            check_engine(engine, network, prepared.settings, prepared.masks, progress=step)
+            plain = _without_blocks(kit) if BLOCKED_STEP in files else None
+            check_engine(
+                engine, network, prepared.settings, prepared.masks, last=plain, progress=step
+            )
         except KitError as error:
             raise _does_not_run(network, error) from error
         check_other_classes(kit, network, prepared.settings, prepared.masks)
@@ -131,6 +135,12 @@ def compile(
             onnx.save(features, files[FEATURES])
             return write_kit(out, with_quantized_features(manifest, features, cost), files)
         return write_kit(out, manifest, files, verify=False)
+
+
+def _without_blocks(kit: Kit) -> OnnxEngine:
+    """An engine on the graph of the step that processors without blocked kernels run."""
+    files = {name: value for name, value in kit.manifest.files.items() if name != BLOCKED_STEP}
+    return OnnxEngine(replace(kit, manifest=replace(kit.manifest, files=files)), kit.state())
 
 
 def _does_not_run(network: nn.Module, error: KitError) -> CompileError:
