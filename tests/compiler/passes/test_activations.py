@@ -180,6 +180,15 @@ def test_an_original_is_read_while_it_is_needed_and_then_its_copy() -> None:
     assert not read_originals(model, {"r_again": "r"})
 
 
+def test_an_original_is_not_read_before_it_is_made() -> None:
+    model = nodes_of(
+        ("Relu", "x", "r_again"), ("Neg", "r_again", "early"), ("Relu", "x", "r"),
+        ("Add", "r early", "y"),
+    )  # fmt: skip
+    assert not read_originals(model, {"r_again": "r"})
+    assert model.graph.node[1].input == ["r_again"]
+
+
 def test_a_copy_that_is_no_longer_read_is_removed() -> None:
     model = nodes_of(("Relu", "x", "r"), ("Relu", "x", "r_again"), ("Add", "r r_again", "y"))
     assert read_originals(model, {"r_again": "r"})

@@ -54,7 +54,7 @@ def recompute_activations(
 
 
 def read_originals(model: onnx.ModelProto, copies: Mapping[str, str]) -> bool:
-    """Let nodes read an original instead of its copy while it is still needed, in place.
+    """Let nodes read an original instead of its copy while it is there and still needed, in place.
 
     A mask that is packed in the forward pass, for example, reads its activation there anyway.
     Copies that nothing reads any more are removed.
@@ -68,11 +68,13 @@ def read_originals(model: onnx.ModelProto, copies: Mapping[str, str]) -> bool:
     """
     nodes = model.graph.node
     last = {name: i for i, node in enumerate(nodes) for name in node.input}
+    made = {name: i for i, node in enumerate(nodes) for name in node.output}
     changed = False
     for i, node in enumerate(nodes):
         for place, name in enumerate(node.input):
-            if name in copies and last.get(copies[name], -1) >= i:
-                node.input[place], changed = copies[name], True
+            original = copies.get(name)
+            if original is not None and made.get(original, -1) < i <= last.get(original, -1):
+                node.input[place], changed = original, True
     kept, read = list[onnx.NodeProto](), set[str]()
     for node in reversed(nodes):
         if node.output[0] in copies and node.output[0] not in read:
