@@ -143,6 +143,16 @@ EVERY: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
     "log of a sum of exponentials": (lambda x: x.logsumexp((1, 2)), ((2, 3, 4),)),
     "the same that keeps dimensions": (lambda x: x.logsumexp(1, keepdim=True) * x, ((2, 3, 4),)),
     "log sigmoid": (lambda x: F.logsigmoid(4 * x), ((3, 4, 5),)),
+    "soft shrink": (lambda x: F.softshrink(x, 0.3), ((3, 4, 5),)),
+    "weight norm": (lambda v, g: torch._weight_norm(v, g, 0).exp(), ((4, 3, 2, 2), (4, 1, 1, 1))),
+    "weight norm of the last dimension": (
+        lambda v, g: torch._weight_norm(v, g, 2).exp(),
+        ((2, 3, 4), (1, 1, 4)),
+    ),
+    "weight norm of all": (
+        lambda v, g: (v * (g / torch.norm_except_dim(v, 2, -1))).exp(),
+        ((2, 3), ()),
+    ),
     "hard shrink": (lambda x: F.hardshrink(x, 0.3), ((3, 4, 5),)),
     "lerp": (lambda x, y: torch.lerp(x, y, 0.3).exp(), ((3, 4), (3, 4))),
     "quotient that is added": (

@@ -37,8 +37,33 @@ def _hard_shrink_backward(g: Tensor, x: Tensor, limit: float) -> Tensor:
     return torch.where(x.abs() <= limit, 0.0, g)
 
 
+def _soft_shrink(x: Tensor, limit: float = 0.5) -> Tensor:
+    return x - x.clamp(-limit, limit)
+
+
+def _norm_of_all(x: Tensor, order: float = 2) -> Tensor:
+    return _norm(x, order, range(x.dim()))
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
+    """Kernels of norms `g` in the directions of `v`, and the norms of `v`."""
+    norms = _norm(v, 2, _others(v, dim), keepdim=True)
+    return v * (g / norms), norms
+
+
+def _weight_norm_backward(
+    of_w: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int
+) -> tuple[Tensor, Tensor]:
+    of_g = (of_w * v).sum(_others(v, dim), keepdim=True) / norms
+    return g / norms * (of_w - v * (of_g / norms)), of_g
+
+
+def _others(x: Tensor, dim: int) -> list[int]:
+    return [other for other in range(x.dim()) if other != dim % x.dim()]
+
+
 def _norm(x: Tensor, order: float | None, dims: Sequence[int], keepdim: bool = False) -> Tensor:
-    norm: Tensor = aten.linalg_vector_norm(x, 2 if order is None else order, dims, keepdim)
+    norm: Tensor = aten.linalg_vector_norm(x, 2 if order is None else order, [*dims], keepdim)
     return norm
 
 
@@ -101,6 +126,8 @@ def _places(size: Pair, kernel: Pair, dilation: Pair, stride: Pair) -> list[tupl
 
 
 ARITHMETIC: dict[Any, Callable[..., Any]] = {
+    aten._weight_norm_interface.default: _weight_norm,
+    aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.addcdiv.default: _addcdiv,
     aten.col2im.default: _from_windows,
     aten.hardshrink.default: _hard_shrink,
@@ -111,5 +138,8 @@ ARITHMETIC: dict[Any, Callable[..., Any]] = {
     aten.log_sigmoid_backward.default: _log_sigmoid_backward,
     aten.log_sigmoid_forward.default: _log_sigmoid,
     aten.logsumexp.default: _log_sum_exp,
+    aten.norm.Scalar: _norm_of_all,
     aten.norm.ScalarOpt_dim: _norm,
+    aten.softshrink.default: _soft_shrink,
+    aten.softshrink_backward.default: _hard_shrink_backward,
 }
