@@ -17,6 +17,7 @@ from pocketune.compiler.capture.partition import (
     frozen_nodes,
     tensor_shape,
 )
+from pocketune.compiler.capture.random_numbers import RandomNumbersError
 from pocketune.compiler.capture.trace import (
     Traced,
     running_statistics,
@@ -128,12 +129,7 @@ def _refuse_random_numbers(step: Traced) -> None:
     """Random numbers would be drawn once, while compiling, and be the same in every step."""
     for node in ancestors(node for _, node in step.outputs):
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            place = node.meta.get("module")
-            where = f"module {place!r}: " if place else ""
-            raise PocketuneError(
-                f"{where}{node.target} draws random numbers, which a kit's graphs cannot do; use "
-                "nn.Dropout, whose mask the device draws"
-            )
+            raise RandomNumbersError(node.target, node.meta.get("module", ""))
 
 
 def build_features(network: nn.Module, size: int) -> onnx.ModelProto | None:

@@ -37,7 +37,8 @@ class TorchEngine:
         device: Where to compute, such as `"cuda"`.
 
     Raises:
-        PocketuneError: PyTorch cannot use this device here.
+        PocketuneError: PyTorch cannot use this device here, or the network draws random numbers
+            that `supply_masks` cannot supply.
     """
 
     def __init__(

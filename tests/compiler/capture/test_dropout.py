@@ -227,8 +227,10 @@ class DropPath(nn.Module):
         self.scale_by_keep = True
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.drop_prob == 0 or not self.training:
+            return x
         kept = torch.rand(len(x), *(1,) * (x.dim() - 1)) < 1 - self.drop_prob
-        return x * kept / (1 - self.drop_prob) if self.training else x
+        return x * kept / (1 - self.drop_prob)
 
 
 class SwinDropPath(DropPath):
@@ -252,8 +254,7 @@ class StochasticDepth(nn.Module):
 
 
 def test_stochastic_depth_drops_whole_images() -> None:
-    others = StochasticDepth(0.5, "row"), StochasticDepth(0.5, "batch"), DropPath(0)
-    others = (*others, SwinDropPath(0))
+    others = StochasticDepth(0.5, "row"), DropPath(0), SwinDropPath(0)
     net = nn.Sequential(nn.Conv2d(3, 3, 1), SwinDropPath(0.25), *others)
     expected = (MaskSpec("1.mask", (6, 1, 1, 1), 0.75), MaskSpec("2.mask", (6, 1, 1, 1), 0.5))
     assert supply_masks(net, batch=6, size=8) == expected
@@ -294,9 +295,22 @@ def test_what_is_only_called_stochastic_depth_is_refused(
 ) -> None:
     kind = type("DropPath", (kind,), {})
     net = nn.Sequential(nn.Conv2d(3, 4, 8), kind(0.1), nn.Flatten(), nn.Linear(4, 2))
-    assert supply_masks(copy_network(net), batch=2, size=8) == ()
     with pytest.raises(PocketuneError, match=r"module '1': aten\.\w+.\w+ draws random numbers"):
         compile(adapt(net, FullFineTune()), tmp_path / "kit", batch=2, size=8)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        *(nn.AlphaDropout(), nn.FeatureAlphaDropout(), nn.Dropout3d(), nn.RReLU()),
+        StochasticDepth(0.5, "batch"),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_other_layers_that_draw_are_refused(layer: nn.Module) -> None:
+    said = r"module '1': aten\.\w+.\w+ draws random numbers, .*; use nn\.Dropout"
+    with pytest.raises(PocketuneError, match=said):
+        supply_masks(nn.Sequential(nn.Conv2d(3, 4, 3), layer), batch=2, size=8)
 
 
 class HalfDropped(nn.Dropout):

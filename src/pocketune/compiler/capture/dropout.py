@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from pocketune.compiler.capture.operators import PlainOperators
+from pocketune.compiler.capture.random_numbers import RandomNumbersError, RefuseRandomNumbers
 from pocketune.errors import PocketuneError, first_line
 from pocketune.kit.manifest import MaskSpec
 from pocketune.layers.autograd import is_recorded, register_operator
@@ -110,14 +111,15 @@ def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[MaskSpec, .
         The masks, by the names of their buffers, in the order of `network.named_modules()`.
 
     Raises:
-        PocketuneError: A dropout of the trained part drops everything, or the network does not
-            take such images.
+        PocketuneError: A dropout of the trained part drops everything, a layer draws other random
+            numbers in training, or the network does not take such images.
     """
     _separate(network)
     images = batch, 3, size, size
     specs = _supply_modules(network, images)
     if _supply_functions(network, images):
         specs = _supply_modules(network, images)
+    _refuse_random_numbers(network, images)
     return specs
 
 
@@ -255,7 +257,7 @@ def _supply_modules(network: nn.Module, images: tuple[int, ...]) -> tuple[MaskSp
         if _is_stochastic_depth(dropout) and not all(
             _drops_images(dropout, keep[name], len(call.shape)) for call in calls[name]
         ):
-            continue  # what it draws is refused when it is traced
+            continue  # what it draws is refused
         made = [_supplied(keep[name], call, together) for call in calls[name]]
         masks = [name] if len(made) == 1 else [f"{name}.calls.{i}" for i in range(len(made))]
         supplied = made[0] if len(made) == 1 else RepeatedDropout(made)
@@ -312,6 +314,32 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
         module.add_module(SUPPLIED, made.train(module.training))
         module.forward = partial(_forward, module)
     return bool(found)
+
+
+def _refuse_random_numbers(network: nn.Module, images: tuple[int, ...]) -> None:
+    """Check that a forward pass in training draws none but the masks."""
+    running: list[str] = []
+
+    def enter(path: str, _: nn.Module, __: list[Tensor]) -> None:
+        running.append(path)
+
+    def leave(_: str, __: nn.Module, ___: list[Tensor]) -> None:
+        running.pop()
+
+    copied = copy_shapes(network)
+    set_training(copied)
+    with (
+        probing(copied, enter=enter, leave=leave, evaluate=False),
+        RememberedShapes(),
+        RefuseRandomNumbers(running),
+        PlainOperators(),
+    ):
+        try:
+            _run(copied, images)
+        except RandomNumbersError:
+            raise
+        except PocketuneError:
+            pass  # told better where it is traced, or trained
 
 
 def _may_drop(network: nn.Module) -> bool:
