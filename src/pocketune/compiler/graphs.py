@@ -83,11 +83,12 @@ def build_graphs(
     _refuse_random_numbers(step)
     layer = settings.task.output_layer
     predict = trace_predict(network, batch=_OPEN, size=settings.size, layer=layer)
-    step_cut, predict_cut = (features_nodes(traced, settings.size) for traced in (step, predict))
+    predict_cut = features_nodes(predict, settings.size)
+    step_cut = features_nodes(step, settings.size, predict)
     if _computed(step_cut) != _computed(predict_cut):
         # PyTorch chooses some operators by the number of images, which the step fixes
         like_step = trace_predict(network, batch=settings.batch, size=settings.size, layer=layer)
-        if _computed(step_cut) != _computed(features_nodes(like_step, settings.size)):
+        if _computed(step_cut) != _computed(features_nodes(like_step, settings.size, predict)):
             names = "".join(f", here {name.removesuffix('.mask')}" for name in _first(drawn, step))
             raise PocketuneError(
                 f"the frozen part of {type(network).__name__} computes something else in training "

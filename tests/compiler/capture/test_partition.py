@@ -79,6 +79,26 @@ def test_images_are_not_merged_with_tokens(tmp_path: Path) -> None:
         compile(network, tmp_path / "kit", batch=BATCH, size=SIZE)
 
 
+class _TokensFirst(nn.Module):
+    """Tokens in the first dimension, and images in the second, as of `nn.MultiheadAttention`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 4, 4).requires_grad_(False)
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = self.patches(x).flatten(2).permute(2, 0, 1).relu()
+        scores: torch.Tensor = self.head(self.norm(tokens).mean(0))
+        return scores
+
+
+@pytest.mark.parametrize("batch", [15, 16])
+def test_as_many_images_as_tokens_are_not_taken_for_them(batch: int, tmp_path: Path) -> None:
+    kit = compile(_TokensFirst(), tmp_path / "kit", batch=batch, size=16)
+    assert kit.manifest.features == (8, 16)
+
+
 class _Merged(nn.Module):
     """As TNT: the tokens of all images are the rows of one tensor, which a norm reads."""
 

@@ -1,6 +1,7 @@
 """Find where the frozen part of a network ends."""
 
 from collections.abc import Iterable
+from itertools import takewhile
 from math import prod
 
 import torch
@@ -21,7 +22,7 @@ _TRAINED: set[object] = {
 and a dropout before it drops some of them in training."""
 
 
-def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
+def features_nodes(traced: Traced, size: int, like: Traced | None = None) -> tuple[fx.Node, ...]:
     """The tensors that carry everything from the frozen part into the trained part, in order.
 
     Most methods have one; a side branch that reads the image adds the pooled image. A tensor that
@@ -30,13 +31,18 @@ def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
     that of the images. The result is empty if the trained
     part reads the images themselves, or if the tensors are `_too_large`: a separate frozen part
     would save nothing.
+
+    A step has as many images as its batch, which may be a number of channels or tokens, too. So
+    the first dimensions of its tensors are told by another trace `like` it, with a number of images
+    that nothing else has.
     """
     images = traced.placeholders["images"]
     frozen = frozen_nodes(traced)
+    twins = {} if like is None else _twins(traced, like)
     needed = ancestors(node for _, node in traced.outputs)
     frontier = {source for node in needed - frozen for source in node.all_input_nodes} & frozen
     for node in reversed(traced.graph.nodes):
-        if node in frontier and not _of_images(node, images):
+        if node in frontier and not _of_images(*twins.get(node, (node, images))):
             frontier = (frontier - {node}) | (frozen & {*node.all_input_nodes})
     constants = {traced.placeholders[name] for name in traced.constants}
     for node in reversed(traced.graph.nodes):
@@ -45,6 +51,23 @@ def features_nodes(traced: Traced, size: int) -> tuple[fx.Node, ...]:
     if images in frontier or _too_large(frontier, frozen - {images}, size):
         return ()
     return tuple(node for node in traced.graph.nodes if node in frontier)
+
+
+def _twins(traced: Traced, like: Traced) -> dict[fx.Node, tuple[fx.Node, fx.Node]]:
+    """The node of another trace for each of the frozen part, and the images there.
+
+    Both compute the same forward pass, up to where an operator differs.
+    """
+    images = like.placeholders["images"]
+    pairs = zip(_in_order(traced), _in_order(like), strict=False)
+    same = takewhile(lambda pair: pair[0].target == pair[1].target, pairs)
+    return {node: (twin, images) for node, twin in same}
+
+
+def _in_order(traced: Traced) -> list[fx.Node]:
+    """The nodes of the frozen part, in the order of the trace."""
+    frozen = frozen_nodes(traced) - {traced.placeholders["images"]}
+    return [node for node in traced.graph.nodes if node in frozen]
 
 
 def _of_images(node: fx.Node, images: fx.Node) -> bool:
