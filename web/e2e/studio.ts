@@ -220,7 +220,8 @@ export async function collect(page: Page, classes: Class[]) {
 /** Go to a part of the page by its name. */
 export async function goTo(page: Page, part: "Collect" | "Train" | "Use" | "Take along") {
   await page.getByRole("link", { name: part, exact: true }).click();
-  await page.locator("section:visible h2").first().waitFor();
+  const id = part.split(" ")[0]!.toLowerCase();
+  await page.locator(`#${id}-title`).waitFor(); // the part before is shown until then
 }
 
 /** Epochs of a run that is still going on when it is stopped, on any machine. */
