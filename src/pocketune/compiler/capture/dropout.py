@@ -1,9 +1,4 @@
-"""Dropout whose mask is an input, so that a graph without random numbers can train with it.
-
-Stochastic depth (Huang et al., 2016) is a dropout of whole images in a residual branch. timm's
-module for it is called DropPath, that of Hugging Face SwinDropPath, BeitDropPath and so on, and
-torchvision's StochasticDepth.
-"""
+"""Dropout whose mask is an input, so that a graph without random numbers can train with it."""
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -17,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from pocketune.compiler.capture.operators import PlainOperators
 from pocketune.compiler.capture.random_numbers import RandomNumbersError, RefuseRandomNumbers
+from pocketune.compiler.capture.stochastic_depth import drops_images, is_stochastic_depth
 from pocketune.errors import PocketuneError, first_line
 from pocketune.kit.manifest import MaskSpec
 from pocketune.layers.autograd import is_recorded, register_operator
@@ -254,8 +250,8 @@ def _supply_modules(network: nn.Module, images: tuple[int, ...]) -> tuple[MaskSp
             )
         dropout = network.get_submodule(name)
         together = _together(dropout)
-        if _is_stochastic_depth(dropout) and not all(
-            _drops_images(dropout, keep[name], len(call.shape)) for call in calls[name]
+        if is_stochastic_depth(dropout) and not all(
+            drops_images(dropout, keep[name], len(call.shape)) for call in calls[name]
         ):
             continue  # what it draws is refused
         made = [_supplied(keep[name], call, together) for call in calls[name]]
@@ -411,7 +407,7 @@ def _arguments(
 def _keep(module: nn.Module) -> float:
     if type(module).forward in (nn.Dropout.forward, nn.Dropout2d.forward):
         return 1 - float(module.p)  # type: ignore[arg-type]
-    if _is_stochastic_depth(module):
+    if is_stochastic_depth(module):
         rate: Any = module.drop_prob if hasattr(module, "drop_prob") else module.p
         return 1 - float(rate or 0)
     return module.keep if isinstance(module, SuppliedDropout) else 1
@@ -420,40 +416,6 @@ def _keep(module: nn.Module) -> float:
 def _together(module: nn.Module) -> int | None:
     if isinstance(module, SuppliedDropout):
         return module.together
-    if _is_stochastic_depth(module):
+    if is_stochastic_depth(module):
         return 1
     return 2 if isinstance(module, nn.Dropout2d) else None
-
-
-def _is_stochastic_depth(module: nn.Module) -> bool:
-    """Of each image by itself, and scaled so that the mean stays, as the names say."""
-    kind = type(module).__name__
-    if kind.endswith("DropPath"):
-        return hasattr(module, "drop_prob") and getattr(module, "scale_by_keep", True) is True
-    return kind == "StochasticDepth" and getattr(module, "mode", "") == "row"
-
-
-_DRAWN = 4096
-"""Images that stochastic depth is tried on."""
-
-
-def _drops_images(module: nn.Module, keep: float, dimensions: int) -> bool:
-    """Whether stochastic depth computes what its name says, whatever a class of that name does.
-
-    In training, it returns 0 for an image or the image / `keep`, as often as `keep` says; in
-    evaluation, the images.
-    """
-    module = copy.deepcopy(module)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        x = torch.rand(_DRAWN, *(2,) * (dimensions - 1)) + 1
-        try:
-            same = torch.equal(module.eval()(x.clone()), x)
-            dropped = module.train()(x.clone())
-            share = dropped / x * keep  # 0 or 1
-        except (RuntimeError, TypeError, ValueError):
-            return False
-    kept = (share.flatten(1).mean(1) > 0.5).float()
-    whole = torch.allclose(share, kept.view(-1, *(1,) * (dimensions - 1)).expand_as(x))
-    often = abs(kept.mean().item() - keep) <= 5 * (keep * (1 - keep) / _DRAWN) ** 0.5
-    return same and whole and often
