@@ -270,8 +270,8 @@ def test_a_network_whose_classifier_is_frozen(tmp_path: Path) -> None:
 
 def test_an_operator_without_a_lowering_is_named(tmp_path: Path) -> None:
     network = adapt(tiny(), FullFineTune())
-    network.pool = nn.Sequential(nn.Softshrink(), network.pool)
-    with pytest.raises(PocketuneError, match=r"aten\.softshrink"):
+    network.pool = nn.Sequential(nn.LocalResponseNorm(2), network.pool)
+    with pytest.raises(PocketuneError, match=r"aten\.avg_pool3d"):
         compile(network, tmp_path / "kit", **SETTINGS)
     assert not list(tmp_path.iterdir())
 

@@ -113,11 +113,14 @@ def test_a_kit_that_needs_more_than_its_forecast_gives_way_to_the_next(
         Finalist(forecast=replace(forecast(WHERE.smallest), memory=size), predicted=0.5)
         for size in (10, 8, 6)
     ]
-    built: list[int] = []
+    built: list[str] = []
 
     def build(*_: object, **__: object) -> object:
-        built.append(1)
-        return type("Kit", (), {"manifest": None, "identity": f"kit {len(built)}"})
+        built.append(f"kit {len(built) + 1}")
+        return type("Kit", (), {"manifest": None})
+
+    def written(*_: object, **__: object) -> object:
+        return type("Kit", (), {"identity": built[-1]})
 
     class Costs:
         method = None
@@ -126,6 +129,9 @@ def test_a_kit_that_needs_more_than_its_forecast_gives_way_to_the_next(
             return type("Cost", (), {"memory": 14 - len(built), "step_seconds": 0.1})
 
     monkeypatch.setattr(kits, "_build", build)
+    monkeypatch.setattr(kits, "check_place", lambda _: None)
+    monkeypatch.setattr(kits, "kit_files", lambda _: ())
+    monkeypatch.setattr(kits, "write_kit", written)
     photos = type("Photos", (), {"classes": ("a", "b")})
 
     def chosen(budget: int) -> tuple[tuple[Finalist, ...], str]:
