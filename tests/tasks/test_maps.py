@@ -48,7 +48,7 @@ def test_a_letterboxed_image_is_the_middle_of_the_square():
 
 @pytest.mark.parametrize(
     ("width", "height", "rows"),
-    [(4, 4, slice(8)), (4, 2, slice(2, 6)), (4000, 120, slice(3, 4))],
+    [(4, 4, slice(8)), (4, 2, slice(2, 6)), (64, 56, slice(1, 7)), (4000, 120, slice(3, 4))],
 )
 def test_the_cells_inside_a_letterboxed_image_are_never_none(width, height, rows):
     seen = Seen(width, height, whole_view(width, height, 224).box)

@@ -129,9 +129,11 @@ class Kit:
         Raises:
             KitError: See `state`.
         """
+        if self.is_run:
+            return False
         values = self.state()
         head = (values[name] for name in self.manifest.task.head)
-        return not self.is_run and not any(value.any() for value in head if value.ndim == 1)
+        return not any(value.any() for value in head if value.ndim == 1)
 
     def copy_to(self, folder: Path) -> "Kit":
         """Copy the kit's own files into a folder, the manifest last, and open the copy.

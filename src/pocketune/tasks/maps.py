@@ -94,7 +94,8 @@ def cells_inside(output: FloatArray, seen: Seen) -> FloatArray:
 def _inside(centers: NDArray[np.float64], length: int) -> NDArray[np.int64]:
     """The positions of the centers in pixels from 0 to `length`, or of the nearest."""
     distances = np.maximum(-centers, centers - length)
-    return np.flatnonzero(distances <= max(0.0, distances.min()))
+    inside = distances < 0
+    return np.flatnonzero(inside if inside.any() else distances == distances.min())
 
 
 def _centers(cells: int, start: float, length: float) -> NDArray[np.float64]:

@@ -43,6 +43,9 @@ def test_photos_and_masks_under_other_names_are_no_classes(names: str, tmp_path:
         "cats/1.png cats/2.png dogs/1.png dogs/2.png",
         "cats/1.jpg cats/2.jpg dogs/1.png dogs/3.png",
         "cats/1.jpg dogs/1.png birds/1.png",
+        "mask/1.jpg mask/2.jpg no_mask/1.jpg no_mask/2.jpg",
+        "mask/1.png mask/2.png without_mask/1.png without_mask/2.png",
+        "labelled/1.jpg plain/1.jpg",
     ],
 )
 def test_classes_of_equal_names_stay_classes(names: str, tmp_path: Path) -> None:

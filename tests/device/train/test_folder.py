@@ -7,7 +7,7 @@ from typing import BinaryIO
 import pytest
 
 from pocketune.device.train import folder as folder_module
-from pocketune.device.train.folder import AnotherProcess, locked, new_run_folder
+from pocketune.device.train.folder import AnotherProcess, locked, new_run_folder, open_run_folder
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import BEST, LAST, METRICS, RESULT
 
@@ -63,6 +63,17 @@ def test_an_empty_folder_and_what_a_killed_start_left_are_taken(run: Run, tmp_pa
         (tmp_path / "run" / name).write_text("half")
     result = run(epochs=1)
     assert lines(result.run, "step")[0]["step"] == 1
+
+
+def test_what_a_kill_left_half_written_is_removed_when_the_run_goes_on(tmp_path: Path) -> None:
+    write_softmax_kit(tmp_path / "run")
+    half, other = ".last.safetensors.12ab-3.partial", ".notes.txt.12ab-3.partial"
+    for name in (LAST, half, other):
+        (tmp_path / "run" / name).write_text("half")
+    with open_run_folder(tmp_path / "run"):
+        names = {each.name for each in (tmp_path / "run").iterdir()}
+    assert half not in names
+    assert {LAST, other} < names
 
 
 def test_a_zipped_kit(run: Run, tmp_path: Path) -> None:

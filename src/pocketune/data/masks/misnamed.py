@@ -10,8 +10,10 @@ from pocketune.data.masks.pairs import may_be_image, without_tail
 if TYPE_CHECKING:
     from pocketune.data.examples import Examples
 
-_HINTS = ("mask", "label", "annot", "segment", "trimap", "gt")
-"""What the names of folders of masks contain, as `SegmentationClass`, `trainannot` and `gtFine`."""
+_HINTS = ("mask", "label", "annot", "segment", "trimap")
+"""What the names of folders of masks contain, as `SegmentationClass` and `trainannot`."""
+_LOSSY = {".jpg", ".jpeg", ".webp", ".heic"}
+"""Suffixes of photos, whose values are not those of a mask."""
 
 
 def misnamed_masks(examples: Examples) -> tuple[str, str] | None:
@@ -30,9 +32,12 @@ def misnamed_masks(examples: Examples) -> tuple[str, str] | None:
         if may_be_image(name):
             kinds[str(label)].add(posixpath.splitext(name)[1].lower())
     for images, masks in (classes, classes[::-1]):
+        if not kinds[images] or kinds[masks] & _LOSSY:
+            continue
         differ = kinds[masks] == {".png"} and ".png" not in kinds[images]
-        hinted = any(hint in masks.casefold() for hint in _HINTS)
-        if (differ or hinted) and kinds[images] and _are_partners(examples, images, masks):
+        # that of images lacks it: "mask" and "no_mask" are classes
+        hinted = any(h in masks.casefold() and h not in images.casefold() for h in _HINTS)
+        if (differ or hinted) and _are_partners(examples, images, masks):
             return images, masks
     return None
 

@@ -218,7 +218,16 @@ def open_run_folder(folder: Path) -> Iterator[Kit]:
         if not (folder / LAST).is_file():
             raise PocketuneError(f"there is no run to resume in {folder}: it has no {LAST}")
     with locked(folder / METRICS, _busy(folder)):
+        _remove_partial(folder)
         yield Kit.open(folder)
+
+
+def _remove_partial(folder: Path) -> None:
+    """Remove what a killed process has half written: nobody else writes in a locked folder."""
+    with suppress(OSError):
+        for entry in list(folder.iterdir()):
+            if any(is_partial(entry.name, file) for file in RUN_FILES):
+                entry.unlink(missing_ok=True)
 
 
 def check_new_run_folder(folder: Path) -> None:
