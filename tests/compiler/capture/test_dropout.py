@@ -308,7 +308,7 @@ def test_what_is_only_called_stochastic_depth_is_refused(
     ids=lambda layer: type(layer).__name__,
 )
 def test_other_layers_that_draw_are_refused(layer: nn.Module) -> None:
-    said = r"module '1': aten\.\w+.\w+ draws random numbers, .*; use nn\.Dropout"
+    said = r"module '1': aten\.\w+.\w+ draws random numbers, .*; use nn\.Dropout or nn\.Dropout2d"
     with pytest.raises(PocketuneError, match=said):
         supply_masks(nn.Sequential(nn.Conv2d(3, 4, 3), layer), batch=2, size=8)
 
@@ -320,10 +320,34 @@ class HalfDropped(nn.Dropout):
         return torch.cat([x[:, :1], super().forward(x[:, 1:])], 1)
 
 
-def test_a_dropout_with_a_forward_pass_of_its_own_keeps_it() -> None:
-    net = nn.Sequential(nn.Conv2d(3, 4, 8), HalfDropped(0.5))
+class HalfOfMaps(nn.Dropout2d):
+    """The same of whole maps."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x[:, :1], super().forward(x[:, 1:])], 1)
+
+
+class HalfByFunction(nn.Module):
+    """The same by a call of the function."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x[:, :1], F.dropout2d(x[:, 1:], self.rate, self.training)], 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "maps"), [(HalfDropped, (3, 3)), (HalfOfMaps, (1, 1)), (HalfByFunction, (1, 1))]
+)
+def test_a_dropout_with_a_forward_pass_of_its_own_keeps_it(
+    kind: Callable[[float], nn.Module], maps: tuple[int, int]
+) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 6), kind(0.5))
     (spec,) = supply_masks(net, batch=2, size=8)
-    assert spec == MaskSpec("1.supplied_dropouts.calls.0.mask", (2, 3, 1, 1), 0.5)
+    assert spec == MaskSpec("1.supplied_dropouts.calls.0.mask", (2, 3, *maps), 0.5)
+    assert supply_masks(net, batch=2, size=8) == (spec,)
     net.get_buffer(spec.name).zero_()
     images = torch.randn(2, 3, 8, 8)
     expected = net[0](images)

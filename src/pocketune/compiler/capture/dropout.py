@@ -21,10 +21,13 @@ from pocketune.networks.probe import float_type, probing, set_training
 from pocketune.networks.shapes import RememberedShapes
 
 SUPPLIED = "supplied_dropouts"
-"""Name of the modules that stand for the calls of `functional.dropout` in a module."""
+"""Name of the modules that stand for the calls of functions that drop in a module."""
+
+_TOGETHER: dict[Any, int | None] = {F.dropout: None, F.dropout2d: 2}
+"""For each function that drops, the first dimension that it drops together with all behind it."""
 
 
-_DROPPING = frozenset({"dropout", "scaled_dot_product_attention"})
+_DROPPING = frozenset({"dropout", "dropout2d", "scaled_dot_product_attention"})
 """Functions that may drop something."""
 
 
@@ -94,8 +97,8 @@ def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[MaskSpec, .
     """Replace each dropout that drops something by a `SuppliedDropout`, in place.
 
     One that is called several times becomes a `RepeatedDropout`. A module whose forward pass calls
-    `functional.dropout` gets one, too. One in the frozen part drops nothing, since that computes
-    the same in every step.
+    `functional.dropout` or `dropout2d` gets one, too. One in the frozen part drops nothing, since
+    that computes the same in every step.
 
     Args:
         network: Takes (batch, 3, size, size). A `SuppliedDropout` in it gets a new mask of the
@@ -275,19 +278,20 @@ def _supplied(keep: float, call: _Call, together: int | None) -> nn.Module:
 
 
 def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
-    """Let calls of `functional.dropout` run modules instead, in place; whether there are any.
+    """Let calls of functions that drop run modules instead, in place; whether there are any.
 
     Among them are those of attention, `nn.MultiheadAttention` and PyTorch's function.
 
-    Modules that drop have been replaced before, because they call the function too.
+    Modules that drop have been replaced before, because they call the functions too.
     """
     if not _may_drop(network):
         return False
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[SuppliedDropout]] = {}
     running: list[str] = []
 
-    def note(_: Tensor, rate: float) -> None:
-        found.setdefault(running[-1], []).append(rate)
+    def note(_: Tensor, rate: float, together: int | None) -> None:
+        made = SuppliedDropout(1 - rate, (), together=together)
+        found.setdefault(running[-1], []).append(made)
 
     def enter(path: str, _: nn.Module, __: list[Tensor]) -> None:
         running.append(path)
@@ -304,10 +308,9 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
         PlainOperators(),  # attention calls a dropout then
     ):
         _run(copied, images)
-    for path, rates in found.items():
+    for path, calls in found.items():
         module = network.get_submodule(path)
-        made = RepeatedDropout(SuppliedDropout(1 - rate, ()) for rate in rates)
-        module.add_module(SUPPLIED, made.train(module.training))
+        module.add_module(SUPPLIED, RepeatedDropout(calls).train(module.training))
         module.forward = partial(_forward, module)
     return bool(found)
 
@@ -345,7 +348,7 @@ def _may_drop(network: nn.Module) -> bool:
     kinds = {type(module) for module in modules}
     return (
         any(each.dropout > 0 for each in attention)
-        or any(isinstance(each, nn.Dropout) and each.p > 0 for each in modules)
+        or any(isinstance(each, (nn.Dropout, nn.Dropout2d)) and each.p > 0 for each in modules)
         or any(map(_names_dropout, kinds))
     )
 
@@ -361,19 +364,20 @@ def _names_dropout(kind: type[nn.Module]) -> bool:
 def _forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """The forward pass of a module with supplied masks."""
     supplied = module.get_submodule(SUPPLIED)
-    with _Dropouts(lambda x, _: supplied(x), always=not module.training), PlainOperators():
+    with _Dropouts(lambda x, *_: supplied(x), always=not module.training), PlainOperators():
         return type(module).forward(module, *args, **kwargs)
 
 
 class _Dropouts(TorchFunctionMode):
-    """Passes the tensor and the rate of each call of `functional.dropout` that drops something.
+    """Passes on the calls of functions that drop something.
 
-    What `instead` returns is the call's result, unless it is None. With `always`, it gets the calls
-    that drop nothing in evaluation, too.
+    That is the tensor, the rate and the first dimension that is dropped together. What `instead`
+    returns is the call's result, unless it is None. With `always`, it gets the calls that drop
+    nothing in evaluation, too.
     """
 
     def __init__(
-        self, instead: Callable[[Tensor, float], Tensor | None], *, always: bool = False
+        self, instead: Callable[[Tensor, float, int | None], Tensor | None], *, always: bool = False
     ) -> None:
         super().__init__()
         self._instead, self._always = instead, always
@@ -383,12 +387,12 @@ class _Dropouts(TorchFunctionMode):
     ) -> Any:
         """Run an operator, or what stands for a dropout."""
         kwargs = kwargs or {}
-        if func is F.dropout:
+        if func in _TOGETHER:
             x, rate, drops = _arguments(*args, **kwargs)
             if (
                 (drops or self._always)
                 and rate > 0
-                and (result := self._instead(x, rate)) is not None
+                and (result := self._instead(x, rate, _TOGETHER[func])) is not None
             ):
                 return result
         return func(*args, **kwargs)
@@ -400,7 +404,7 @@ def _arguments(
     training: bool = True,
     inplace: bool = False,  # noqa: ARG001
 ) -> tuple[Tensor, float, bool]:
-    """Of the arguments of `functional.dropout` the tensor, the rate, and whether it is training."""
+    """Of the arguments of a function that drops: tensor, rate, and whether it is training."""
     return input, p, training
 
 

@@ -19,7 +19,7 @@ class RandomNumbersError(PocketuneError):
         where = f"module {module!r}: " if module else ""
         super().__init__(
             f"{where}{operator} draws random numbers, which a training step cannot do; use "
-            "nn.Dropout, whose mask the device draws"
+            "nn.Dropout or nn.Dropout2d, whose masks the device draws"
         )
 
 
