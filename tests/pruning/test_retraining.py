@@ -1,11 +1,14 @@
 """Training a whole network again: it learns, follows its teacher, and goes on after a stop."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from pocketune.data import load_splits
+from pocketune.distillation.checkpoint import HEADER
 from pocketune.errors import PocketuneError
 from pocketune.methods import LastLayer, adapt
 from pocketune.networks import about
@@ -162,6 +165,16 @@ def test_damaged_progress(photos, tmp_path):
     out = tmp_path / "out.safetensors"
     out.with_suffix(".progress.safetensors").write_bytes(b"torn")
     with pytest.raises(PocketuneError, match=r"is damaged: .*; remove it"):
+        retrain(network(), photos, out, recipe=SHORT, accelerator="cpu")
+
+
+def test_progress_of_another_version(photos, tmp_path):
+    pytest.importorskip("lightning_fabric")
+    out = tmp_path / "out.safetensors"
+    facts = {"epochs": 1, "recipe": asdict(SHORT), "photos": "", "teacher": None}
+    metadata = {HEADER: json.dumps(facts)}
+    save_file({"values": torch.ones(1)}, out.with_suffix(".progress.safetensors"), metadata)
+    with pytest.raises(PocketuneError, match=r"by another version of Pocketune; remove it to"):
         retrain(network(), photos, out, recipe=SHORT, accelerator="cpu")
 
 

@@ -73,6 +73,10 @@ class EpochCheckpoint:
         if not self.path.exists():
             return 0
         facts, tensors = self._read()
+        if "network" not in facts:
+            raise PocketuneError(
+                f"{self.path} was written by another version of Pocketune; remove it to start over"
+            )
         prefix = "network."
         state = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
         # a network that is read from the file that it is written to has the values of that run
@@ -102,7 +106,7 @@ class EpochCheckpoint:
             ("teacher", "another teacher or none"),
             ("network", "another network, or one of other values"),
         ):
-            if facts.get(what) != self.identity[what]:
+            if facts[what] != self.identity[what]:
                 raise PocketuneError(
                     f"{self.path} was left by a run with {other}; remove it to start over, or "
                     f"continue with the original {what}"
