@@ -203,6 +203,11 @@ def test_another_batch_than_it_was_made_for_is_an_error(original: nn.Module) -> 
         engine.gradients(images(count=3), labels()[:3], np.random.default_rng(0))
 
 
+def test_layers_that_draw_random_numbers_are_an_error(original: nn.Module) -> None:
+    with pytest.raises(PocketuneError, match=r"module '0': .* draws random numbers"):
+        engine_of(nn.Sequential(nn.RReLU(), adapt(original, BiasAndLast())))
+
+
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
 def test_a_device_that_is_not_there(original: nn.Module, device: str) -> None:
     with pytest.raises(PocketuneError, match=f"device '{device}' here; use 'cpu'"):

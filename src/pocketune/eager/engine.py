@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pocketune.arrays import FloatArray, State
-from pocketune.compiler.capture.dropout import supply_masks
+from pocketune.compiler.capture.dropout import refuse_random_numbers, supply_masks
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.device.engine.base import Gradients, draw_masks, no_embeddings
 from pocketune.errors import PocketuneError
@@ -54,6 +54,7 @@ class TorchEngine:
         self.runtime = f"torch {torch.__version__} on {self._device.type}"
         self._mirrored = self._device.type != "cpu"
         self._masks = supply_masks(network, batch, size)
+        refuse_random_numbers(network, batch, size)
         self._network = network.to(self._device)
         self._images = (batch, size, size, 3)
         self._task, self._objective = task, objective_of(task)

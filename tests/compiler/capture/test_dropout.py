@@ -9,7 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pocketune.compiler import compile
-from pocketune.compiler.capture.dropout import SuppliedDropout, supply_masks
+from pocketune.compiler.capture.dropout import (
+    SuppliedDropout,
+    refuse_random_numbers,
+    supply_masks,
+)
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
 from pocketune.methods import FullFineTune, LastLayer, TopBlocks, adapt
@@ -310,7 +314,20 @@ def test_what_is_only_called_stochastic_depth_is_refused(
 def test_other_layers_that_draw_are_refused(layer: nn.Module) -> None:
     said = r"module '1': aten\.\w+.\w+ draws random numbers, .*; use nn\.Dropout or nn\.Dropout2d"
     with pytest.raises(PocketuneError, match=said):
-        supply_masks(nn.Sequential(nn.Conv2d(3, 4, 3), layer), batch=2, size=8)
+        refuse_random_numbers(nn.Sequential(nn.Conv2d(3, 4, 3), layer), batch=2, size=8)
+
+
+class DrawsInVain(nn.Module):
+    """Reads nothing of what it draws."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch.rand(1)
+        return x
+
+
+def test_random_numbers_that_nothing_reads_are_no_part_of_a_step(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 8), DrawsInVain(), nn.Flatten(), nn.Linear(4, 2))
+    compile(adapt(net, FullFineTune()), tmp_path / "kit", batch=2, size=8)
 
 
 class HalfDropped(nn.Dropout):

@@ -110,15 +110,14 @@ def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[MaskSpec, .
         The masks, by the names of their buffers, in the order of `network.named_modules()`.
 
     Raises:
-        PocketuneError: A dropout of the trained part drops everything, a layer draws other random
-            numbers in training, or the network does not take such images.
+        PocketuneError: A dropout of the trained part drops everything, or the network does not
+            take such images.
     """
     _separate(network)
     images = batch, 3, size, size
     specs = _supply_modules(network, images)
     if _supply_functions(network, images):
         specs = _supply_modules(network, images)
-    _refuse_random_numbers(network, images)
     return specs
 
 
@@ -315,8 +314,19 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
     return bool(found)
 
 
-def _refuse_random_numbers(network: nn.Module, images: tuple[int, ...]) -> None:
-    """Check that a forward pass in training draws none but the masks."""
+def refuse_random_numbers(network: nn.Module, batch: int, size: int) -> None:
+    """Check that a forward pass in training draws none but the masks, not even in vain.
+
+    A graph tells which of them are read; without one, that is not known.
+
+    Args:
+        network: As `supply_masks` left it.
+        batch: Images of a training step.
+        size: Height and width of the images, in pixels.
+
+    Raises:
+        PocketuneError: A layer draws random numbers.
+    """
     running: list[str] = []
 
     def enter(path: str, _: nn.Module, __: list[Tensor]) -> None:
@@ -334,11 +344,11 @@ def _refuse_random_numbers(network: nn.Module, images: tuple[int, ...]) -> None:
         PlainOperators(),
     ):
         try:
-            _run(copied, images)
+            _run(copied, (batch, 3, size, size))
         except RandomNumbersError:
             raise
         except PocketuneError:
-            pass  # told better where it is traced, or trained
+            pass  # told better where it is trained
 
 
 def _may_drop(network: nn.Module) -> bool:
