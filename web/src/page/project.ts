@@ -9,8 +9,8 @@ const MOST_CLASSES = 1000;
 /** The place of photos that have no attribute, beside the ids of the classes. */
 export const NONE = 0;
 
-/** What is saved of a project, except for the photos. */
-type Arranged = Pick<Project, "task" | "classes" | "kit">;
+/** What changes once it is saved. */
+type Arranged = Pick<Project, "task" | "classes">;
 
 export class Project {
   task: TaskName = "classification";
@@ -295,9 +295,11 @@ export class Project {
     this.changed();
   }
 
+  /** A kit is chosen at once, since a run may begin before what else changes is saved. */
   async chooseKit(hash: string | null): Promise<void> {
-    await this.change(() => ({ kit: hash }));
+    this.kit = hash;
     this.changed();
+    await this.change(() => ({})); // with the kit of then: another task may have brought another
   }
 
   /** Delete everything that the page keeps. */
@@ -317,9 +319,9 @@ export class Project {
   /** What cannot be saved is not changed: the page goes on with what the disk has. */
   private async save(changed: Partial<Arranged>): Promise<void> {
     const { task, classes, kit } = this;
-    const arranged = { task, classes, kit, ...changed };
+    const arranged = { task, classes, ...changed };
     const lastClass = Math.max(this.lastClass, ...arranged.classes.map(({ id }) => id));
-    await this.store.saveProject({ ...arranged, lastClass });
+    await this.store.saveProject({ ...arranged, kit, lastClass });
     Object.assign(this, changed, { lastClass });
   }
 

@@ -64,16 +64,32 @@ describe("a project", () => {
   });
 
   it("is as it was where it cannot be saved", async () => {
-    await project.chooseKit("abc");
     vi.spyOn(store, "saveProject").mockRejectedValue(new Error("no room"));
     await expect(project.setTask("attributes")).rejects.toThrow("no room");
-    await expect(project.chooseKit("def")).rejects.toThrow("no room");
     await expect(project.addClass()).rejects.toThrow("no room");
-    expect([project.task, project.kit, names()]).toEqual([
-      "classification",
-      "abc",
-      ["Class 1", "Class 2"],
-    ]);
+    expect([project.task, names()]).toEqual(["classification", ["Class 1", "Class 2"]]);
+  });
+
+  it("has the kit that was chosen, also where it cannot be saved", async () => {
+    vi.spyOn(store, "saveProject").mockRejectedValue(new Error("no room"));
+    await expect(project.chooseKit("abc")).rejects.toThrow("no room");
+    expect(project.kit).toBe("abc");
+  });
+
+  it("has the kit that was chosen before what else changes is saved", async () => {
+    const saving = [project.add([photo("a", 1)]), project.chooseKit("abc")];
+    expect(project.kit).toBe("abc");
+    await Promise.all(saving);
+    expect((await Project.open(store)).kit).toBe("abc");
+  });
+
+  it("keeps the kit of another task over one that was chosen before the task was saved", async () => {
+    project.onChange(() => {
+      if (project.isTagged) project.kit = "of attributes";
+    });
+    await Promise.all([project.setTask("attributes"), project.chooseKit("of classes")]);
+    expect(project.kit).toBe("of attributes");
+    expect((await Project.open(store)).kit).toBe("of attributes");
   });
 
   it("keeps photos that never had a class", async () => {

@@ -49,8 +49,9 @@ export class KitChoice {
   /** Choose a kit if it is for the photos, or there are none yet. */
   async choose({ hash, task }: Offer): Promise<void> {
     if (!this.project.count) await this.project.setTask(task);
-    if (task === this.project.task) await this.project.chooseKit(hash);
-    this.show();
+    const saved = task === this.project.task ? this.project.chooseKit(hash) : undefined;
+    this.show(); // what is chosen now, however long saving it takes
+    await saved;
   }
 
   private row(offer: Offer): HTMLElement {
