@@ -307,9 +307,9 @@ export class TrainView {
   }
 
   private stop(): void {
-    this.run.stop();
     this.curves.stopping();
     this.set("ending");
+    this.run.stop(); // which is the end at once of a run that waits for its device
   }
 
   private goOn(): void {
