@@ -133,7 +133,7 @@ export class UseView {
       const { photos } = given;
       const more = photos.length - SHOWN;
       const said = more > 0 ? texts.onlyFirst(SHOWN, more) : "";
-      if (said) note(said);
+      if (said && !this.element.hidden) note(said);
       const skipped: Skipped[] = [];
       for (const source of photos.slice(0, SHOWN)) {
         if (this.element.hidden) return; // the part was left
@@ -142,7 +142,7 @@ export class UseView {
         if (typeof photo === "string") skipped.push({ name, reason: photo });
         else await this.look(name, photo);
       }
-      if (skipped.length) note(withSkipped(said, skipped));
+      if (skipped.length && !this.element.hidden) note(withSkipped(said, skipped));
     });
   }
 
