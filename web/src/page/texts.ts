@@ -63,6 +63,7 @@ export const texts = {
   },
   taskChoice: "A photo has",
   taskWhileImporting: "Photos are still being imported; wait for them, or cancel it.",
+  taskWhileReading: "Files are still being read; wait until they are.",
   taskNames: { classification: "one class", attributes: "any number of attributes" },
   newClass: (task: TaskName, index: number) =>
     `${task === "attributes" ? "Attribute" : "Class"} ${index}`,
@@ -449,7 +450,7 @@ export const texts = {
   openHelp: "A run of the command line as a .zip, or a delta (.safetensors) of one of the kits.",
   openButton: "Open a file",
   openSure:
-    "The file takes the place of your last run, whose run.zip was not downloaded. Open it all the same?",
+    "The file takes the place of your last run, whose run.zip was not downloaded since this page was opened. Open it all the same?",
   opened: (name: string) => `${name} is open; see “Use”.`,
   licenses: "Licenses of what the page contains",
   forgetTitle: "Forget everything",

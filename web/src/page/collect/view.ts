@@ -106,7 +106,8 @@ export class CollectView {
 
   private async setTask(): Promise<void> {
     try {
-      if (this.controls.size) throw new UserError(texts.taskWhileImporting);
+      if (this.isImporting) throw new UserError(texts.taskWhileImporting);
+      if (this.controls.size) throw new UserError(texts.taskWhileReading);
       await this.project.setTask(this.task.value as TaskName);
     } finally {
       this.task.value = this.project.task;
