@@ -125,6 +125,15 @@ describe("a copy of a photo", () => {
     expect(await Project.open(store).then((again) => again.all())).toEqual(project.all());
   });
 
+  it("that is not there changes no photo", async () => {
+    await project.setTask("attributes");
+    const tag = vi.spyOn(project, "tag");
+    await importInto(project, [1], given(["1.png", "a"]), watch);
+    expect(tag).not.toHaveBeenCalled();
+    await importInto(project, [2], given(["1.png", "a"]), watch);
+    expect(tag).toHaveBeenCalledTimes(1);
+  });
+
   it("is kept where a table gives it other attributes", async () => {
     const table = given(["labels.csv", "file,red,big\n1.png,1,0\n2.png,0,1\n3.png,0,0\n"]);
     const files = given(["1.png", "a"], ["2.png", "a"], ["3.png", "a"]);

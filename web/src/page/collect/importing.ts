@@ -141,7 +141,9 @@ async function keepTagged(project: Project, photos: NewPhoto[], owners: number[]
     lacking.add(before.id);
     return false;
   });
-  for (const owner of owners) await project.tag(lacking, owner, true);
+  if (lacking.size) {
+    for (const owner of owners) await project.tag(lacking, owner, true);
+  }
   const { added, copies } = await keepNew(project, others);
   return { added: added + lacking.size, copies };
 }
