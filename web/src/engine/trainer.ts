@@ -46,12 +46,12 @@ export class Trainer {
     const tryOn = (device: Device) => tryInWorker(device, kit, settings.threads);
     const choice = await chooseDevice({ hasGpu: browserHasGpu, tryOn });
     if (this.waiting !== job) return; // it has ended meanwhile
-    this.waiting = null;
     this.worker = startWorker(
       (event) => this.hear(event),
       (message) => this.hear({ kind: "error", message, final: false }),
       choice.device,
     );
+    this.waiting = null; // once there is a worker: without one, the run has failed
     this.hear({ kind: "device", choice });
     say(this.worker, { kind: "train", job });
     if (this.request === "pause") this.ask("pause");
@@ -139,7 +139,12 @@ export class Predictor {
       (message) => this.hear(message),
       (message) => this.fail(message),
     );
-    say(this.worker, { kind: "open", model });
+    try {
+      say(this.worker, { kind: "open", model });
+    } catch (error) {
+      this.worker.terminate(); // nothing else would end it
+      throw error;
+    }
   }
 
   /** Predictions in order, none if it is closed first; frames of the camera are taken over. */

@@ -10,9 +10,11 @@ let workers: ((data: FromWorker) => void)[];
 let ended: number;
 /** Ids of the predictions that wait. */
 let asked: number[];
+/** Why a worker can be sent no model. */
+let refusal: Error | undefined;
 
 beforeEach(() => {
-  [workers, ended, asked] = [[], 0, []];
+  [workers, ended, asked, refusal] = [[], 0, [], undefined];
   vi.stubGlobal("navigator", { hardwareConcurrency: 2 });
   vi.stubGlobal("WORKERS", { wasm: "worker.js", webgpu: "gpu.js" });
   vi.stubGlobal(
@@ -23,6 +25,7 @@ beforeEach(() => {
         workers.push((data) => this.onmessage({ data }));
       }
       postMessage(message: ToWorker) {
+        if (message.kind === "open" && refusal) throw refusal;
         if (message.kind === "predict") asked.push(message.id);
       }
       terminate() {
@@ -66,6 +69,15 @@ it("a worker that fails before the first photo is replaced for it", async () => 
   const model = opened();
   await model.prepare();
   workers[0]!(ERROR);
+  expect(await answered(model)).toEqual([1]);
+});
+
+it("a worker that cannot be sent the model is ended, and replaced for the first photo", async () => {
+  refusal = new DOMException("out of memory", "DataCloneError");
+  const model = opened();
+  await expect(model.prepare()).rejects.toThrow("out of memory");
+  expect([workers.length, ended]).toEqual([1, 1]);
+  refusal = undefined;
   expect(await answered(model)).toEqual([1]);
 });
 

@@ -17,10 +17,12 @@ let say: (data: FromWorker) => void;
 let garble: () => void;
 /** Why the worker can be sent no run. */
 let refusal: Error | undefined;
+/** Why there can be no worker. */
+let lack: Error | undefined;
 
 beforeEach(async () => {
   jobs = [];
-  refusal = undefined;
+  [refusal, lack] = [undefined, undefined];
   vi.stubGlobal("navigator", { hardwareConcurrency: 2 });
   vi.stubGlobal("WORKERS", { wasm: "worker.js", webgpu: "gpu.js" });
   vi.stubGlobal(
@@ -29,6 +31,7 @@ beforeEach(async () => {
       onmessage: (message: { data: FromWorker }) => void = () => undefined;
       onmessageerror: () => void = () => undefined;
       constructor() {
+        if (lack) throw lack;
         say = (data) => this.onmessage({ data });
         garble = () => this.onmessageerror();
       }
@@ -136,6 +139,15 @@ describe("a run fails", () => {
     await run.start(CHOICES);
     const message = "The run has failed: out of memory";
     await vi.waitFor(() => expect(heard.at(-1)).toEqual({ kind: "error", message, final: false }));
+    expect(run.isRunning).toBe(false);
+  });
+
+  it("if there can be no worker", async () => {
+    lack = new Error("out of memory");
+    const { run, heard } = newRun();
+    await run.start(CHOICES);
+    const message = "The run has failed: out of memory";
+    await vi.waitFor(() => expect(heard).toEqual([{ kind: "error", message, final: false }]));
     expect(run.isRunning).toBe(false);
   });
 
