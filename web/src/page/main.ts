@@ -83,6 +83,7 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
     take.show(model);
   };
   const others = async ({ kits, runs, tensors }: Given) => {
+    await loading; // a file may take the place of a run, or be a kit that is there
     for (const file of kits) await train.kits.add(file);
     for (const file of [...runs, ...tensors].slice(-1)) await take.open(file);
   };
@@ -117,15 +118,18 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
     route(views, links, true);
   });
   place.append(...PARTS.map((part) => views[part].element));
-  await catalog.load();
-  train.kits.show();
-  show(await store.model());
-  const interrupted = await train.offerLast();
-  acceptDrops(views);
+  acceptDrops(views); // from now on, or the browser would open a file in place of the page
   addEventListener("beforeunload", (event) => {
     if (train.isRunning || collect.isImporting) event.preventDefault(); // asks before the tab is closed
   });
-  if (interrupted) go("train");
+  const load = async () => {
+    await catalog.load();
+    train.kits.show();
+    show(await store.model());
+    return train.offerLast();
+  };
+  const loading = load();
+  if (await loading) go("train");
 }
 
 function go(part: Part): void {
