@@ -2,7 +2,9 @@
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,17 +136,23 @@ def test_a_damaged_checkpoint(stopped: Path) -> None:
         resume(stopped, engine=SoftmaxEngine)
 
 
-@pytest.mark.parametrize("part", ["settings", "counters"])
-@pytest.mark.parametrize("change", ["older", "newer"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda metadata: metadata["settings"].popitem(),
+        lambda metadata: metadata["settings"].update(unheard_of=1),
+        lambda metadata: metadata["counters"].popitem(),
+        lambda metadata: metadata["counters"].update(unheard_of=1),
+        lambda metadata: metadata.pop("most"),
+    ],
+    ids=["older settings", "newer settings", "older counters", "newer counters", "without most"],
+)
 def test_a_checkpoint_of_another_version(
-    part: str, change: str, run: Run, stopped: Path, tmp_path: Path
+    change: Callable[[dict[str, Any]], object], run: Run, stopped: Path, tmp_path: Path
 ) -> None:
     """It is not resumed, and what it has learned is not lost."""
     tensors, metadata = read_tensors(stopped / LAST, kind="checkpoint", codes=True)
-    if change == "older":
-        metadata[part].popitem()
-    else:
-        metadata[part]["unheard_of"] = 1
+    change(metadata)
     write_tensors(stopped / LAST, tensors, kind="checkpoint", metadata=metadata)
     message = "was saved by another version of Pocketune: .* start a new run from this one"
     with pytest.raises(PocketuneError, match=message):

@@ -194,9 +194,9 @@ class Checkpoint:
                     identity["kit"], identity["photos"], tuple(identity["classes"])
                 ),
                 trained=trained.view("<u4"),
-                shortened=metadata.get("shortened", False),
-                validates=metadata.get("validates"),
-                most=metadata.get("most"),
+                shortened=metadata["shortened"],
+                validates=metadata["validates"],
+                most=metadata["most"],
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise PocketuneError(f"{path} is not a complete checkpoint ({error})") from error
@@ -215,14 +215,21 @@ class Checkpoint:
 
 
 def _require_same_fields(metadata: Mapping[str, Any], path: Source) -> None:
-    """Refuse a checkpoint of another version, whose run would not go on as it began."""
+    """Refuse a checkpoint of another version, whose run would not go on as it began.
+
+    One without `most` validated on another part of the photos where there was not time for all of
+    them, and weighed accumulated batches otherwise.
+    """
+    is_same = "most" in metadata
     for part, kind in (("settings", TrainSettings), ("counters", Counters)):
         stored = metadata.get(part)
-        if isinstance(stored, dict) and stored.keys() != {each.name for each in fields(kind)}:
-            raise PocketuneError(
-                f"{path} was saved by another version of Pocketune: resume the run with that "
-                "version, or start a new run from this one, which keeps what it has learned"
-            )
+        if isinstance(stored, dict):
+            is_same &= stored.keys() == {each.name for each in fields(kind)}
+    if not is_same:
+        raise PocketuneError(
+            f"{path} was saved by another version of Pocketune: resume the run with that "
+            "version, or start a new run from this one, which keeps what it has learned"
+        )
 
 
 @dataclass(frozen=True)
