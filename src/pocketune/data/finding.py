@@ -30,6 +30,7 @@ from pocketune.data.masks.colored import LABEL_MAP, ColoredSource, parse_label_m
 from pocketune.data.masks.drawn import Drawn
 from pocketune.data.masks.labelme import is_labelme, read_labelme
 from pocketune.data.masks.misnamed import misnamed_masks
+from pocketune.data.masks.no_masks import NoMasks
 from pocketune.data.masks.pairs import FOLDERS, VOC_FOLDERS, read_pairs
 from pocketune.data.masks.values import NAMES_FILES
 from pocketune.data.masks.yolo import FOLDERS as LABEL_FOLDERS
@@ -150,14 +151,16 @@ class _Folder:
     def _likely(self) -> Found | None:
         """The labeled files by masks, or else by a table or several class folders; None without.
 
-        Files beside other labels may look like masks and be none.
+        Files beside other labels may look like masks and be none. Masks that are damaged or missing
+        are refused, or else a run would silently train on the others.
         """
         try:
             found = self._masks()
-        except PocketuneError:
-            with suppress(PocketuneError):
-                if found := self._of_whole_images():
-                    return found
+        except PocketuneError as error:
+            if isinstance(error, NoMasks) or not self.dense:
+                with suppress(PocketuneError):
+                    if found := self._of_whole_images():
+                        return found
             raise
         return found or self._of_whole_images()
 

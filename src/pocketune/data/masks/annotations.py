@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import io
 from collections.abc import Hashable, Mapping
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from typing import IO, Any, NoReturn
 
 from pocketune.data.masks.json_stream import members
+from pocketune.data.masks.no_masks import NoMasks
 from pocketune.data.masks.outlines import Outlines, corners_of, is_label, is_side
 from pocketune.data.masks.polygons import check_runs, parse_runs
 from pocketune.data.masks.shapes import Shapes
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, shown
 from pocketune.tasks.base import as_label
+
+_REMEDY = "export it again"
 
 
 class Annotations(Outlines):
@@ -24,6 +28,7 @@ class Annotations(Outlines):
         name: Its name, for messages.
 
     Raises:
+        NoMasks: The file is not in COCO's format, or no object has an outline.
         PocketuneError: The file is damaged, or an object has no outline.
 
     Attributes:
@@ -34,8 +39,12 @@ class Annotations(Outlines):
     def __init__(self, file: IO[bytes], name: str) -> None:
         self.name = name
         reader = _Reader(name)
-        with reading(shown(name), ValueError, RecursionError, remedy="export it again"):
-            for kind, record in members(io.TextIOWrapper(file, "utf-8-sig")):
+        records = members(io.TextIOWrapper(file, "utf-8-sig"))
+        damaged = partial(reading, shown(name), ValueError, RecursionError, remedy=_REMEDY)
+        with damaged(raises=NoMasks):
+            first = next(records, ("", None))
+        with damaged():
+            for kind, record in chain([first], records):
                 reader.add(kind, record)
         reader.check()
         numbers = range(len(reader.images))
@@ -69,21 +78,27 @@ class _Reader:
         self.sizes: dict[int, tuple[int, int]] = {}
         self.labels: dict[int, str] = {}
         self.listed: list[str] = []
+        self._box: Mapping[str, Any] | None = None  # the first object without an outline
 
     def add(self, kind: str, record: Any) -> None:
         """A record of one of the lists; others are of no use."""
         if kind not in ("images", "categories", "annotations"):
             return
         if not isinstance(record, dict):
-            raise ValueError(f"{kind} are not objects")
+            self._refuse(f"is damaged: {kind} are not objects", raises=NoMasks)
         getattr(self, f"_add_{kind}")(record)
 
     def check(self) -> None:
         """Check that there is a record of each image and category that an object names.
 
         Raises:
-            PocketuneError: There is none; or there is no image, or no object.
+            NoMasks: There is no object with an outline.
+            PocketuneError: There is no such record, an object has no outline, or an image is listed
+                twice.
         """
+        outlined = len(self.shapes.images) > 0
+        if self._box is not None:
+            self._refuse_outline(self._box, "it is a box", PocketuneError if outlined else NoMasks)
         for kind, known, found in (
             ("image", self.images, self.files),
             ("category", self.categories, self.labels),
@@ -91,8 +106,8 @@ class _Reader:
             for key, number in known.items():
                 if number not in found:
                     self._refuse(f"has an object of the {kind} {key}, which it does not list")
-        if not len(self.shapes.images):
-            self._refuse("has no objects")
+        if not outlined:
+            self._refuse("has no objects", raises=NoMasks)
         for name, other in pairwise(sorted(self.files.values())):
             if name == other:
                 self._refuse(f"has the image {name} twice", "keep one of them")
@@ -123,21 +138,18 @@ class _Reader:
         image = self._number(self.images, record, "image_id")
         category = self._number(self.categories, record, "category_id")
         outline = record.get("segmentation")
+        if not outline:
+            self._box = self._box or record
+            return
         try:
             if isinstance(outline, dict):
                 counts = outline.get("counts", ())
                 runs = parse_runs(counts) if isinstance(counts, str) else counts
                 self.shapes.add_runs(image, category, check_runs(runs))
             else:
-                if not outline:
-                    raise ValueError("it is a box")
                 self.shapes.add_polygons(image, category, list(map(corners_of, outline)))
         except (ValueError, TypeError) as error:
-            self._refuse(
-                f"has the object {record.get('id')} without an outline ({error}), but masks are "
-                "drawn from polygons or run-length codes",
-                "export them, or remove it",
-            )
+            self._refuse_outline(record, error)
 
     def _number(self, known: dict[Hashable, int], record: Mapping[str, Any], field: str) -> int:
         """The number of what a record calls by a field."""
@@ -146,5 +158,20 @@ class _Reader:
             self._refuse(f"has a record without {field}")
         return known.setdefault(key, len(known))
 
-    def _refuse(self, what: str, remedy: str = "export it again") -> NoReturn:
-        raise PocketuneError(f"{shown(self._name)} {shown(what, 200)}; {remedy}")
+    def _refuse_outline(
+        self,
+        record: Mapping[str, Any],
+        reason: object,
+        raises: type[PocketuneError] = PocketuneError,
+    ) -> NoReturn:
+        self._refuse(
+            f"has the object {record.get('id')} without an outline ({reason}), but masks are drawn "
+            "from polygons or run-length codes",
+            "export them, or remove it",
+            raises,
+        )
+
+    def _refuse(
+        self, what: str, remedy: str = _REMEDY, raises: type[PocketuneError] = PocketuneError
+    ) -> NoReturn:
+        raise raises(f"{shown(self._name)} {shown(what, 200)}; {remedy}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pocketune.data.examples import Example, Examples, unique
 from pocketune.data.labels.layouts import PARTS, TRAIN, TestUse, in_use, wrapper
 from pocketune.data.labels.lists import read_list
+from pocketune.data.masks.no_masks import NoMasks
 from pocketune.data.masks.values import NAMES_FILES
 from pocketune.data.names import Names
 from pocketune.data.readable import read_headers
@@ -52,6 +53,7 @@ def read_pairs(
         test: What the images of `test` are for.
 
     Raises:
+        NoMasks: Most images have no mask.
         PocketuneError: An image has no mask, a mask has no image, or two files stand for one.
     """
     prefix = wrapper(names)
@@ -120,13 +122,14 @@ def without_tail(masks: _Keyed, images: _Keyed) -> _Keyed:
 
 def _check_partners(images: _Keyed, masks: _Keyed, where: str, source: Source) -> None:
     """Check that each image has a mask, and the reverse."""
+    most = 2 * len(images.keys() & masks.keys()) >= len(images)
     kinds = ((images, masks, "mask", "image"), (masks, images, "image", "mask"))
     for these, others, missing, own in kinds:
         names = Names(these[key] for key in sorted(these.keys() - others.keys()))
         alone = names.take(read_headers(source, names)[0])
         if len(alone):
             more = f", as {len(alone) - 1} more" * (len(alone) > 1)
-            raise PocketuneError(
+            raise (PocketuneError if most else NoMasks)(
                 f"{shown(alone[0])} in {where} has no {missing} of the same name{more}; add "
                 f"the {missing} or remove the {own}"
             )

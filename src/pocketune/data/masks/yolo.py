@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO
 
@@ -21,6 +21,7 @@ from pocketune.data.images.opening import open_image, reading_image
 from pocketune.data.labels.layouts import PARTS, TestUse, in_use, wrapper
 from pocketune.data.labels.lists import content, read_list
 from pocketune.data.masks.drawn import Drawn, DrawnSource, list_of, values_of
+from pocketune.data.masks.no_masks import NoMasks
 from pocketune.data.masks.outlines import corners_of, drawing
 from pocketune.data.masks.pairs import in_folders
 from pocketune.data.masks.polygons import area, fill_polygon
@@ -58,6 +59,7 @@ def read_yolo(names: Names, source: Source, where: str, test: TestUse = "hold ou
         test: What the images of `test` are for.
 
     Raises:
+        NoMasks: The names of the classes are missing, and the labels have no polygons.
         PocketuneError: The names of the classes are missing or cannot be read, there are more than
             masks have values for, or two files stand for one image.
     """
@@ -66,7 +68,13 @@ def read_yolo(names: Names, source: Source, where: str, test: TestUse = "hold ou
     keys = sorted(images.keys() & labels.keys(), key=labels.__getitem__)
     if not keys:
         return None
-    listed = _class_names(names, prefix, source, where)
+    listed = _class_names(names, prefix, source)
+    if listed is None:
+        outlined = _begin_with_polygon((labels[key] for key in keys), source)
+        raise (PocketuneError if outlined else NoMasks)(
+            f"{where} has labels of YOLO without the names of their classes; add data.yaml with a "
+            "line such as names: [cat, dog]"
+        )
     values = values_of(listed.values(), where)
     classes = {number: values[label] for number, label in listed.items()}
     examples = Examples(
@@ -161,7 +169,18 @@ def _polygons(
     return found
 
 
-def _class_names(names: Names, prefix: str, source: Source, where: str) -> dict[int, str]:
+def _begin_with_polygon(labels: Iterable[str], source: Source) -> bool:
+    """Whether the first line of some labels is of a polygon, not of a box or in words."""
+    for name in labels:
+        if text := read_list(source, name).strip():
+            try:
+                return len([float(each) for each in text.splitlines()[0].split()]) > 1 + _BOX
+            except ValueError:
+                return False
+    return False
+
+
+def _class_names(names: Names, prefix: str, source: Source) -> dict[int, str] | None:
     """The name of each class by its number, from `data.yaml` or another such file with names."""
     beside = [name for name in names if "/" not in name[len(prefix) :]]
     files = [name for name in beside if name.lower().endswith(_YAML)]
@@ -174,10 +193,7 @@ def _class_names(names: Names, prefix: str, source: Source, where: str) -> dict[
     for name in names:
         if posixpath.basename(name).casefold() in NAMES_FILES:
             return _labels(parse_lines(read_list(source, name), name))
-    raise _refused(
-        f"{where} has labels of YOLO without the names of their classes",
-        "add data.yaml with a line such as names: [cat, dog]",
-    )
+    return None
 
 
 def _labels(names: Mapping[int, str]) -> dict[int, str]:
