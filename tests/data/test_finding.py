@@ -18,6 +18,14 @@ def test_class_folders_beside_a_file_that_is_called_annotations(photos, text):
         load_splits(folder, task="segmentation")
 
 
+def test_class_folders_beside_annotations_of_another_name(photos):
+    folder = photos(cats=2, dogs=2)
+    image = COCO["images"][0] | {"file_name": "cats/00.png"}
+    objects = {"images": [image], "annotations": [OUTLINED]}
+    (folder / "train.json").write_text(json.dumps(COCO | objects))
+    assert load_splits(folder, val_fraction=0).classes == ("cats", "dogs")
+
+
 LABELS = "file,label\nimages/0.png,a\nimages/1.png,b\nimages/2.png,a\n"
 DETECTION = "0 0.5 0.5 0.2 0.2\n"
 BOX = {"id": 1, "image_id": 0, "category_id": 0, "segmentation": []}

@@ -250,7 +250,9 @@ class _Folder:
         if files and is_labelme(files, self.source):
             found = read_labelme(files, self.names, self.source, self.test)
             return _of_drawn(found, files[0], self.tasks, self.where)
-        if files and not self.tables and (known := annotations_among(files, self.source)):
+        if self.tables or self.divided:  # these tell more than records in a file of any name
+            return None
+        if files and (known := annotations_among(files, self.source)):
             found = read_annotations(known, self.names, self.source, self.test)
             return _of_drawn(found, known[0], self.tasks, self.where)
         return None
