@@ -117,6 +117,34 @@ class TestFound:
         path = tree({**files, "more/099.png": 1, "t.csv": written(labels=labels)})
         assert len(load_splits(path / "t.csv", val_fraction=0).train) == 100
 
+    @pytest.mark.parametrize("folder", ["val/", "images/val_photos/"])
+    def test_a_missing_photo_is_none_of_another_part(self, tree, folder):
+        names = [f"{i}.png" for i in range(4)]
+        other = folder.replace("val", "train")
+        files = {f"{each}{name}": 1 for each in (folder, other) for name in names}
+        del files[f"{folder}3.png"]
+        tables = {
+            f"{part}.csv": written("file,label", dict(zip(names, "abab", strict=True)))
+            for part in ("train", "val")
+        }
+        splits = load_splits(tree(files | tables))
+        assert (len(splits.train), len(splits.val)) == (4, 3)
+        assert splits.skipped == ((f"{folder}3.png", "no such file"),)
+
+    def test_photos_to_test_that_are_not_there_are_none_of_the_others(self, tree):
+        files = {f"train/{name}.png": 1 for name in LABELS}
+        path = tree(files | {"train.csv": written(), "test.csv": written()})
+        assert len(load_splits(path, val_fraction=0).train) == 4
+
+    def test_parts_may_share_a_folder_that_is_called_after_one(self, tree):
+        names = list(LABELS)
+        tables = {
+            f"{part}.csv": written(labels=dict.fromkeys(two, "pug") | {two[0]: "beagle"})
+            for part, two in (("train", names[:2]), ("val", names[2:]))
+        }
+        splits = load_splits(tree({f"train/{name}.png": 1 for name in names} | tables))
+        assert (len(splits.train), len(splits.val)) == (2, 2)
+
     @pytest.mark.parametrize("missing", ["", "0.png,b\n"])
     def test_some_cells_are_names_as_they_are(self, tree, missing):
         table = f"file,label\n1.png,a\n{missing}2,b\n3,a\n"

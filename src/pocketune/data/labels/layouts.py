@@ -102,6 +102,12 @@ def are_of_photos(folders: Iterable[Hashable]) -> bool:
     return all(_OF_PHOTOS.fullmatch(str(folder)) for folder in folders)
 
 
+def part_of_photos(folder: str) -> str | None:
+    """The part that the name of a folder of photos tells, as `train_images` does; None without."""
+    named = _OF_PHOTOS.fullmatch(folder)
+    return PARTS.get(named[2].casefold()) if named and named[2] else None
+
+
 def folders(names: Sequence[str]) -> list[str]:
     """The folders that files are in; the root is empty."""
     return (names if isinstance(names, Names) else Names(names)).folders()[0]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import posixpath
 import unicodedata
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pocketune.data.labels.layouts import PARTS, TEST
+from pocketune.data.labels.layouts import PARTS, TEST, part_of_photos
 from pocketune.data.names import Names
 from pocketune.data.readable import read_headers
 from pocketune.errors import PocketuneError
@@ -45,7 +46,8 @@ class Places:
 
     def __init__(self, source: Source, table: str, names: Names | None = None) -> None:
         self._source, self._names, self._table = source, names, table
-        self._folder = posixpath.dirname(table)
+        self._folder, file = posixpath.split(table)
+        self._stem = posixpath.splitext(file)[0].casefold()
         self._places: list[_Place] = []
         """Those that a sample of the cells have; empty if they are names as they are."""
         self._others: dict[str, _Place] = {}
@@ -75,12 +77,10 @@ class Places:
         Raises:
             PocketuneError: A cell may stand for two photos.
         """
-        found = self._found(sample).items()
-        self._places = list(dict.fromkeys(self._chosen(cell, each) for cell, each in found))
+        self._places = list(dict.fromkeys(self._search(sample).values()))
         if self._places:
             others = {cell for cell in cells if cell and not self._there(self._stored(cell))}
-            found = self._found(others).items()
-            self._others = {cell: self._chosen(cell, each) for cell, each in found}
+            self._others = self._search(others)
 
     def of(self, cell: str) -> str:
         """The photo that a cell names, relative to the table's folder.
@@ -106,6 +106,22 @@ class Places:
             return name
         forms = (name, unicodedata.normalize("NFD", name), unicodedata.normalize("NFC", name))
         return next(filter(self._exists, forms), name)
+
+    def _search(self, cells: Collection[str]) -> dict[str, _Place]:
+        """The place of each of these cells that names a photo.
+
+        The table of a part that has a folder, as `val.csv` beside `val/`, names none in the folder
+        of another part, where a photo of the same name is another one. Neither does that of the
+        photos to test, which are often not downloaded.
+        """
+        found, part = self._found(cells), PARTS.get(self._stem)
+        parts = {_part_of(each.folder) for each in chain(self._places, *found.values())}
+        if part == TEST or part in parts - {None}:
+            found = {
+                cell: [each for each in places if _part_of(each.folder) in (None, part)]
+                for cell, places in found.items()
+            }
+        return {cell: self._chosen(cell, places) for cell, places in found.items() if places}
 
     def _found(self, cells: Collection[str]) -> dict[str, list[_Place]]:
         """The places of the photos that these cells may name, in one pass over all files."""
@@ -134,10 +150,9 @@ class Places:
         """The place of a cell; photos to test, or of another table's name, are not meant."""
         if _AS_IT_IS in places:
             return _AS_IT_IS
-        stem = posixpath.splitext(posixpath.basename(self._table))[0].casefold()
         tops = [each.folder.partition("/")[0].casefold() for each in places]
         for meant in (
-            [each for each, top in zip(places, tops, strict=True) if top.startswith(stem)],
+            [each for each, top in zip(places, tops, strict=True) if top.startswith(self._stem)],
             [each for each, top in zip(places, tops, strict=True) if not _is_test(top)],
             places,
         ):
@@ -164,6 +179,11 @@ class Places:
 def tidy(cell: str) -> str:
     """A path in a table, with forward slashes and without detours."""
     return posixpath.normpath(cell.replace("\\", "/"))
+
+
+def _part_of(path: str) -> str | None:
+    """The part that a folder on a path tells; None without."""
+    return next(filter(None, map(part_of_photos, path.split("/"))), None)
 
 
 def _is_test(folder: str) -> bool:
