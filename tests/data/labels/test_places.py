@@ -1,11 +1,14 @@
 """Tables as they are found on the web: with other titles, and names without folder or suffix."""
 
+import tracemalloc
 import unicodedata
 from functools import partial
 
 import pytest
 
 from pocketune.data import load_splits
+from pocketune.data.labels.places import Places
+from pocketune.data.sources import FolderSource
 
 from .. import refusals
 from ..test_load import eval_batches, pairs
@@ -151,6 +154,18 @@ class TestFound:
         path = tree({"1.png": 1, "x/2.png": 2, "x/3.png": 3, "old/1.png": 4, "t.csv": table})
         names = load_splits(path / "t.csv", val_fraction=0).train.names
         assert set(names) == {"1.png", "x/2.png", "x/3.png"}
+
+
+def test_rows_of_absent_photos_take_no_memory(tree):
+    path = tree({f"x/{number}.png": 1 for number in range(4)})
+    places = Places(FolderSource(path), "labels.csv")
+    places.learn(["0", "1"], [])
+    tracemalloc.start()
+    places.learn(["0", "1"], map(str, range(5_000)))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000
+    assert places.of("4000") == "x/4000.png"
 
 
 class TestRefused:

@@ -12,15 +12,16 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pocketune.data.labels.layouts import PARTS, TEST, part_of_photos
-from pocketune.data.names import Names
+from pocketune.data.names import Names, name_digests
 from pocketune.data.readable import read_headers
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pocketune.data.sources import Source
 
@@ -79,8 +80,16 @@ class Places:
         """
         self._places = list(dict.fromkeys(self._search(sample).values()))
         if self._places:
-            others = {cell for cell in cells if cell and not self._there(self._stored(cell))}
-            self._others = self._search(others)
+            known = self._digests()
+            self._others = self._search(
+                {
+                    cell
+                    for cell in cells
+                    if cell
+                    and _is_among(_file_of(cell), known)
+                    and not self._there(self._stored(cell))
+                }
+            )
 
     def of(self, cell: str) -> str:
         """The photo that a cell names, relative to the table's folder.
@@ -127,24 +136,31 @@ class Places:
         """The places of the photos that these cells may name, in one pass over all files."""
         wanted: dict[str, list[str]] = {}
         for cell in cells:
-            wanted.setdefault(posixpath.basename(tidy(cell)), []).append(cell)
-        if self._names is None:
-            self._names = self._source.names()
-        above = f"{self._folder}/" if self._folder else ""
+            wanted.setdefault(_file_of(cell), []).append(cell)
         found: dict[str, list[_Place]] = {}
-        for full in self._names:
-            if not full.startswith(above):
-                continue
-            name = full[len(above) :]
-            file = name.rpartition("/")[2]
-            stem, dot, suffix = file.rpartition(".")
-            for part, rest in ((file, ""), (stem, dot + suffix)):
+        for name in self._below():
+            for part, rest in _with_and_without_suffix(name):
                 for cell in wanted.get(part, ()):
                     path = name.removesuffix(rest)
                     if f"/{path}".endswith(f"/{tidy(cell)}") and self._is_photo(name):
                         place = _Place(path.removesuffix(tidy(cell)), rest)
                         found.setdefault(cell, []).append(place)
         return found
+
+    def _digests(self) -> npt.NDArray[np.uint32]:
+        """Checksums, sorted, of the names of files that cells may have.
+
+        A table may have many more rows than there are photos, and they take far less memory.
+        """
+        names = (part for name in self._below() for part, _ in _with_and_without_suffix(name))
+        return np.unique(name_digests(names))
+
+    def _below(self) -> Iterator[str]:
+        """The files in the folder of the table and below, relative to it."""
+        if self._names is None:
+            self._names = self._source.names()
+        above = f"{self._folder}/" if self._folder else ""
+        return (name[len(above) :] for name in self._names if name.startswith(above))
 
     def _chosen(self, cell: str, places: Sequence[_Place]) -> _Place:
         """The place of a cell; photos to test, or of another table's name, are not meant."""
@@ -179,6 +195,24 @@ class Places:
 def tidy(cell: str) -> str:
     """A path in a table, with forward slashes and without detours."""
     return posixpath.normpath(cell.replace("\\", "/"))
+
+
+def _file_of(cell: str) -> str:
+    return posixpath.basename(tidy(cell))
+
+
+def _with_and_without_suffix(name: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    """The file of a name as cells may name it, each with what the cell lacks."""
+    file = name.rpartition("/")[2]
+    stem, dot, suffix = file.rpartition(".")
+    return (file, ""), (stem, dot + suffix)
+
+
+def _is_among(file: str, digests: npt.NDArray[np.uint32]) -> bool:
+    """Whether a file's checksum is among sorted ones; few other files have the same."""
+    (digest,) = name_digests([file])
+    index = np.searchsorted(digests, digest)
+    return bool(index < len(digests) and digests[index] == digest)
 
 
 def _part_of(path: str) -> str | None:
