@@ -306,6 +306,16 @@ class TestWithoutLabels:
         )
         assert (list(train.names), list(val.names)) == (["train/a/1.png"], ["val/a/2.png"])
 
+    @pytest.mark.parametrize(
+        ("images", "masks", "number"),
+        [("images", "masks", 3), ("img", "annotations", 4)],
+        ids=["one is missing", "other names"],
+    )
+    def test_masks_that_are_refused_are_no_photos(self, tree, images, masks, number):
+        photos = {f"{images}/{i}.png": i for i in range(4)}
+        with pytest.raises(PocketuneError, match="same name"):
+            unlabeled_splits(tree(photos | {f"{masks}/{i}.png": i for i in range(number)}))
+
     def test_a_file_that_is_no_list_is_refused(self, tree):
         with pytest.raises(PocketuneError, match="neither a folder nor"):
             unlabeled_splits(tree({"1.png": 1}) / "1.png")

@@ -11,14 +11,14 @@ import numpy as np
 
 from pocketune.data.dataset import VAL_FRACTION, ImageDataset, Splits, stratify
 from pocketune.data.examples import Examples
-from pocketune.data.finding import Found, find, has_test
+from pocketune.data.finding import Found, NoClasses, find, has_test
 from pocketune.data.images.cost import MASK_BYTES, LargestDecoding
 from pocketune.data.labels.layouts import TEST, TRAIN, TestUse
 from pocketune.data.masks.drawn import DrawnSource
 from pocketune.data.masks.numbered import AfterMask, Masks, scan
 from pocketune.data.masks.values import MaskOptions, value_names
 from pocketune.data.readable import read_headers
-from pocketune.data.sources import is_archive, source_at
+from pocketune.data.sources import source_at
 from pocketune.errors import PocketuneError, counted
 from pocketune.files import Skipped, shown
 from pocketune.tasks import TASKS, Task, task_named
@@ -118,21 +118,20 @@ def load_splits(
 def unlabeled_splits(path: str | os.PathLike[str]) -> tuple[ImageDataset, ImageDataset]:
     """Photos without their labels, divided as by `load_splits`, but as if they were of one class.
 
-    They are those that labels are found of, or else all images of the folder or archive.
+    They are those that labels are found of, or all images of a folder or archive without labels.
 
     Returns:
         The larger part, and the one for validation.
 
     Raises:
-        PocketuneError: There is neither a folder, an archive nor a list of photos.
+        PocketuneError: There is neither a folder, an archive nor a list of photos, or their labels
+            cannot be read.
     """
     place, held_out = Path(path), None
     try:
         found = find(place, tuple(TASKS.values()), "hold out")
         source, names, held_out = found.source, found.examples.names, _held_out(found.examples)
-    except PocketuneError:
-        if not (place.is_dir() or is_archive(place)):
-            raise
+    except NoClasses:  # with labels that cannot be read, some images may be masks
         source = source_at(place)
         names = source.names()
     readable, _ = read_headers(source, names)
