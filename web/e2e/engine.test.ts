@@ -67,7 +67,7 @@ describe.skipIf(missing)("the engine in Chromium", () => {
     await withPage(true, async (page) => {
       const found = await page.evaluate(async () => {
         const photos = await window.harness.addPhotos(16);
-        const settings = { optimizer: "adam", seed: 0, epochs: 9, threads: 1 } as const;
+        const settings = { optimizer: "adam", seed: 0, epochs: 100, threads: 1 } as const;
         return window.harness.resumesExactly("frozen", photos, settings);
       });
       expect(found.reason).toBe("stopped");

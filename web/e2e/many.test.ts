@@ -75,10 +75,19 @@ async function ofProcess(): Promise<number> {
   await session.detach();
   const each = processInfo
     .filter(({ type }) => type === "renderer")
-    .map(({ id }) => readFileSync(`/proc/${id}/status`, "utf8"))
+    .map(({ id }) => statusOf(id))
     .map((status) => [...status.matchAll(/^Rss(?:Anon|Shmem):\s+(\d+) kB/gm)])
     .map((found) => found.reduce((sum, [, kilobytes]) => sum + 1024 * Number(kilobytes), 0));
-  return Math.max(...each);
+  return Math.max(0, ...each);
+}
+
+/** What the system says of a process; nothing of one that has ended. */
+function statusOf(id: number): string {
+  try {
+    return readFileSync(`/proc/${id}/status`, "utf8");
+  } catch {
+    return "";
+  }
 }
 
 /** Photos as the page keeps them, in two classes, without the time that adding each takes. */

@@ -108,6 +108,7 @@ export async function openPage(
 ): Promise<Page & { errors: string[] }> {
   const context = "newContext" in browser ? await browser.newContext(options) : browser;
   const page = await context.newPage();
+  page.setDefaultTimeout(120_000); // a busy machine takes long to begin a run
   const errors: string[] = [];
   page.on("pageerror", (error) => errors.push(error.message));
   page.on("dialog", (dialog) => void dialog.accept());
@@ -244,4 +245,22 @@ export async function trained(page: Page, timeout = 150_000): Promise<void> {
   const failed = page.getByRole("heading", { name: "The run has stopped" });
   await ready.or(failed).waitFor({ timeout });
   if (await failed.isVisible()) throw new Error(await page.getByRole("alert").innerText());
+  // The result takes the place of the checkpoint in the database a little later.
+  while (await stored(page, "checkpoint")) await page.waitForTimeout(50);
+}
+
+/** How many values a store of the page's database has. */
+export function stored(page: Page, store: string): Promise<number> {
+  return page.evaluate(async (store) => {
+    const settled = <T>(request: IDBRequest<T>) =>
+      new Promise<T>((resolve, reject) => {
+        request.onsuccess = () => resolve(request.result);
+        request.onerror = () => reject(request.error!);
+      });
+    const [{ name }] = (await indexedDB.databases()) as [{ name: string }]; // by the site's folder
+    const database = await settled(indexedDB.open(name));
+    const count = await settled(database.transaction(store).objectStore(store).count());
+    database.close();
+    return count;
+  }, store);
 }
