@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -292,17 +293,8 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
         made = SuppliedDropout(1 - rate, (), together=together)
         found.setdefault(running[-1], []).append(made)
 
-    def enter(path: str, _: nn.Module, __: list[Tensor]) -> None:
-        running.append(path)
-
-    def leave(_: str, __: nn.Module, ___: list[Tensor]) -> None:
-        running.pop()
-
-    copied = copy_shapes(network)
-    set_training(copied)
     with (
-        probing(copied, enter=enter, leave=leave, evaluate=False),
-        RememberedShapes(),
+        _training_copy(network, running) as copied,
         _Dropouts(note),
         PlainOperators(),  # attention calls a dropout then
     ):
@@ -312,6 +304,22 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
         module.add_module(SUPPLIED, RepeatedDropout(calls).train(module.training))
         module.forward = partial(_forward, module)
     return bool(found)
+
+
+@contextmanager
+def _training_copy(network: nn.Module, running: list[str]) -> Iterator[nn.Module]:
+    """A copy without values in training; `running` has the paths of the modules that run."""
+
+    def enter(path: str, _: nn.Module, __: list[Tensor]) -> None:
+        running.append(path)
+
+    def leave(_: str, __: nn.Module, ___: list[Tensor]) -> None:
+        running.pop()
+
+    copied = copy_shapes(network)
+    set_training(copied)
+    with probing(copied, enter=enter, leave=leave, evaluate=False), RememberedShapes():
+        yield copied
 
 
 def refuse_random_numbers(network: nn.Module, batch: int, size: int) -> None:
@@ -328,21 +336,7 @@ def refuse_random_numbers(network: nn.Module, batch: int, size: int) -> None:
         PocketuneError: A layer draws random numbers.
     """
     running: list[str] = []
-
-    def enter(path: str, _: nn.Module, __: list[Tensor]) -> None:
-        running.append(path)
-
-    def leave(_: str, __: nn.Module, ___: list[Tensor]) -> None:
-        running.pop()
-
-    copied = copy_shapes(network)
-    set_training(copied)
-    with (
-        probing(copied, enter=enter, leave=leave, evaluate=False),
-        RememberedShapes(),
-        RefuseRandomNumbers(running),
-        PlainOperators(),
-    ):
+    with _training_copy(network, running) as copied, RefuseRandomNumbers(running), PlainOperators():
         try:
             _run(copied, (batch, 3, size, size))
         except RandomNumbersError:
