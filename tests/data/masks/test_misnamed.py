@@ -36,6 +36,13 @@ def test_photos_and_masks_under_other_names_are_no_classes(names: str, tmp_path:
     assert len(splits.train.task.classes) == 2  # if that is what is asked for
 
 
+def test_a_folder_of_texts_has_no_masks(tmp_path: Path) -> None:
+    folder = write(tmp_path, "photos/a.jpg", "photos/b.jpg")
+    (folder / "labels").mkdir()
+    (folder / "labels" / "a.txt").write_text("0 0.5 0.5 0.1 0.1")
+    assert task_of(folder).name == "classification"
+
+
 @pytest.mark.parametrize(
     "names",
     [

@@ -31,8 +31,10 @@ def misnamed_masks(examples: Examples) -> tuple[str, str] | None:
     for name, label, _ in examples:
         if may_be_image(name):
             kinds[str(label)].add(posixpath.splitext(name)[1].lower())
+    if not all(kinds.values()):  # texts alone
+        return None
     for images, masks in (classes, classes[::-1]):
-        if not kinds[images] or kinds[masks] & _LOSSY:
+        if kinds[masks] & _LOSSY:
             continue
         differ = kinds[masks] == {".png"} and ".png" not in kinds[images]
         # that of images lacks it: "mask" and "no_mask" are classes
