@@ -111,7 +111,11 @@ export function tryInWorker(
     const hear = (message: FromWorker) => end(message.kind === "tried" ? message.trial : null);
     const worker = startWorker(hear, () => end(null), device);
     const timer = setTimeout(() => end(null), patience);
-    say(worker, { kind: "try", kit, threads });
+    try {
+      say(worker, { kind: "try", kit, threads });
+    } catch {
+      end(null); // the run may be sent all the same
+    }
   });
 }
 

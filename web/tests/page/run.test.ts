@@ -15,14 +15,14 @@ let jobs: Job[];
 let say: (data: FromWorker) => void;
 /** What it says cannot be read. */
 let garble: () => void;
-/** Why the worker can be sent no run. */
-let refusal: Error | undefined;
+/** What the worker cannot be sent. */
+let refused: ToWorker["kind"] | undefined;
 /** Why there can be no worker. */
 let lack: Error | undefined;
 
 beforeEach(async () => {
   jobs = [];
-  [refusal, lack] = [undefined, undefined];
+  [refused, lack] = [undefined, undefined];
   vi.stubGlobal("navigator", { hardwareConcurrency: 2 });
   vi.stubGlobal("WORKERS", { wasm: "worker.js", webgpu: "gpu.js" });
   vi.stubGlobal(
@@ -36,7 +36,7 @@ beforeEach(async () => {
         garble = () => this.onmessageerror();
       }
       postMessage(message: ToWorker) {
-        if (refusal) throw refusal;
+        if (message.kind === refused) throw new DOMException("out of memory", "DataCloneError");
         if (message.kind === "train") jobs.push(message.job);
       }
       terminate() {}
@@ -134,7 +134,7 @@ it("a run that fails leaves its last checkpoint", async () => {
 
 describe("a run fails", () => {
   it("if its worker cannot be sent it", async () => {
-    refusal = new DOMException("out of memory", "DataCloneError");
+    refused = "train";
     const { run, heard } = newRun();
     await run.start(CHOICES);
     const message = "The run has failed: out of memory";
@@ -234,6 +234,17 @@ describe("a run whose kit is still being fetched", () => {
     await expect(run.start(CHOICES)).rejects.toThrow("no kit");
     expect([heard, jobs, run.isRunning]).toEqual([[], [], false]);
   });
+});
+
+it("a run that no GPU can be tried with is computed without", async () => {
+  const gpu = { requestAdapter: () => Promise.resolve({}) };
+  vi.stubGlobal("navigator", { hardwareConcurrency: 2, gpu });
+  vi.stubGlobal("WebAssembly", { Suspending: true });
+  refused = "try";
+  const { run, heard } = newRun();
+  await run.start(CHOICES);
+  await vi.waitFor(() => expect(jobs).toHaveLength(1));
+  expect(heard).toEqual([{ kind: "device", choice: { device: "wasm", speedup: null } }]);
 });
 
 it("a run is stopped while its device is chosen", async () => {
