@@ -16,9 +16,9 @@ export class KitChoice {
     private readonly catalog: Catalog,
   ) {}
 
-  /** Show the kits again if the photos have other labels now. */
+  /** Show the kits again if the photos have other labels now. Until they are read, none is chosen. */
   update(): void {
-    if (this.shown !== this.project.task) this.show();
+    if (this.shown && this.shown !== this.project.task) this.show();
   }
 
   /** Show the kits that there are for the photos; the first is chosen if none was. */
