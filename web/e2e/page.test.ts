@@ -739,7 +739,38 @@ describe.skipIf(missing)("the result of a run", () => {
     await expect.poll(() => page.getByRole("button", { name: "Download run.zip" }).count()).toBe(0);
     await page.context().close();
   });
+
+  it("is asked about also where it has not been read yet", async () => {
+    const page = await openPage(browser, studio.url);
+    await collect(page, photos(2));
+    await train(page, "last", 0);
+    await given.trained(page);
+    page.removeAllListeners("dialog");
+    const asked = page.waitForEvent("dialog");
+    const read = await slowly(page);
+    await goTo(page, "Take along");
+    await given.choose(page, "Open a file", KIT);
+    await read();
+    await (await asked).dismiss();
+    await page.getByRole("button", { name: "Download run.zip" }).waitFor();
+    await page.context().close();
+  });
 });
+
+/** Load the page again, which reads its kits and its network once it is told. */
+async function slowly(page: Page): Promise<() => Promise<void>> {
+  await page.addInitScript(() => {
+    const fetched = fetch;
+    const told = new Promise((resolve) => Object.assign(window, { tell: resolve }));
+    window.fetch = async (...request) => {
+      if (request[0] === "site.json") await told;
+      return fetched(...request);
+    };
+  });
+  await page.reload();
+  await page.getByRole("heading", { level: 2 }).first().waitFor();
+  return () => page.evaluate(() => (window as unknown as { tell(): void }).tell());
+}
 
 describe.skipIf(missing)("a run that goes on", () => {
   it("can be used as soon as its classifier is computed", async () => {
@@ -794,6 +825,22 @@ describe.skipIf(missing)("settings", () => {
 });
 
 describe.skipIf(missing)("a kit", () => {
+  it("stays chosen where photos are collected before the kits are read", async () => {
+    const page = await openPage(browser, studio.url);
+    await goTo(page, "Train");
+    const chosen = page.getByRole("radio", { name: /^blocks/ });
+    await chosen.check();
+    const read = await slowly(page);
+    await goTo(page, "Collect");
+    await page.getByRole("button", { name: "Add a class" }).click();
+    await expect.poll(() => page.getByLabel("Name of the class").count()).toBe(3);
+    await read();
+    await goTo(page, "Train");
+    await chosen.waitFor();
+    expect(await chosen.isChecked()).toBe(true);
+    await page.context().close();
+  });
+
   it("that is removed gives the focus to the one that is chosen", async () => {
     const page = await openPage(browser, studio.url);
     await goTo(page, "Train");

@@ -83,7 +83,7 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
     take.show(model);
   };
   const others = async ({ kits, runs, tensors }: Given) => {
-    await loading; // a file may take the place of a run, or be a kit that is there
+    await loading; // a kit may be there
     for (const file of kits) await train.kits.add(file);
     for (const file of [...runs, ...tensors].slice(-1)) await take.open(file);
   };
@@ -96,6 +96,7 @@ async function open(place: HTMLElement, links: Map<Part, HTMLAnchorElement>): Pr
   });
   const use = new UseView(project, catalog, others, () => go("train"));
   const take = new TakeView(project, catalog, {
+    loaded: () => loading,
     opened: async (model) => {
       await catalog.load();
       const kit = catalog.find(model.kitHash);

@@ -11,6 +11,8 @@ import { deltaFile, modelFile, openDelta, openModel, runFile } from "./files";
 import { photosFile } from "./photos";
 
 export interface TakeActions {
+  /** Once the network that is kept is shown. */
+  loaded(): Promise<unknown>;
   opened(model: ModelRecord): Promise<void>;
   forget(): Promise<void>;
 }
@@ -68,6 +70,7 @@ export class TakeView {
 
   /** Open a run of the command line, or a delta of one of the kits. */
   async open(file: File): Promise<void> {
+    await this.actions.loaded(); // the file may take its place
     const isLost = this.model?.run && this.model !== this.taken;
     if (isLost && !confirm(texts.openSure)) return;
     const delta = /\.safetensors$/i.test(file.name);
