@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -55,9 +54,7 @@ class Evidence:
         self.decoding = decoding
         self.clock = clock
         self.limits = journal.plan.asked.limits
-        limit = self.limits.time
-        seconds = math.inf if limit is None else limit - self.limits.planning
-        self.training = Training(seconds, images)
+        self.training = Training(self.limits.training, images)
         self._kits: dict[str, Path] = {}
 
     def known(
@@ -70,11 +67,11 @@ class Evidence:
         """A piece of evidence, recalled or measured; None drops the trial."""
         earlier = self.journal.earlier(trial)
         found = recall(earlier) if earlier else None
-        if found is None and self.failed_earlier(trial):
-            return None
         if found is not None:
             self.journal.put(add(self.current(trial), found))
             return found
+        if self.failed_earlier(trial):
+            return None
         began = self.clock()
         try:
             found = measure()
@@ -87,23 +84,24 @@ class Evidence:
 
     def kit(self, trial: Trial) -> Path | None:
         """The kit of a trial; building it counts as planning. None drops the trial."""
-        name = trial.name
-        if name not in self._kits:
-            earlier = self.journal.earlier(trial)
-            unbuilt = earlier is None or earlier.built_seconds is None
-            if unbuilt and self.failed_earlier(trial):
-                return None
-            began = self.clock()
-            try:
-                self._kits[name] = self.source.kit(trial.candidate, trial.optimizer)
-            except PocketuneError as error:
-                self.fail(trial, error, self.clock() - began)
-                return None
-            seconds = earlier.built_seconds if earlier else None
-            built = self.clock() - began if seconds is None else seconds
-            self.journal.put(replace(self.current(trial), built_seconds=built))
-            self.journal.write()
-        return self._kits[name]
+        if trial.name in self._kits:
+            return self._kits[trial.name]
+        earlier = self.journal.earlier(trial)
+        seconds = earlier.built_seconds if earlier else None
+        if seconds is None and self.failed_earlier(trial):
+            return None
+        began = self.clock()
+        try:
+            kit = self.source.kit(trial.candidate, trial.optimizer)
+        except PocketuneError as error:
+            self.fail(trial, error, self.clock() - began)
+            return None
+        if seconds is None:
+            seconds = self.clock() - began
+        self._kits[trial.name] = kit
+        self.journal.put(replace(self.current(trial), built_seconds=seconds))
+        self.journal.write()
+        return kit
 
     def fail(self, trial: Trial, error: PocketuneError, seconds: float) -> None:
         """Drop a trial whose kit, prediction or run failed."""

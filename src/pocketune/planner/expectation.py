@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pocketune.planner.trial import Probe, Trial
+    from pocketune.planner.trial import Trial
 
 GAINS = {"last": 0.03, "blocks": 0.25, "mobiletl": 0.25}
 """The share of the errors of a classifier on frozen features that training with a method takes
@@ -66,7 +66,7 @@ def _from_features(trial: Trial, training: Training) -> tuple[float, float] | No
 
 def _from_run(trial: Trial, training: Training) -> tuple[float, float] | None:
     """Mean and variance of what a run reaches that is longer than the last probe."""
-    probe = _last(trial)
+    probe = trial.probes[-1] if trial.probes else None
     if probe is None or probe.score is None:
         return None
     steps = max(training.steps(trial), probe.steps)
@@ -94,10 +94,6 @@ def standard_error(score: float, photos: int) -> float:
     """
     share = (score * photos + 1) / (photos + 2)
     return math.sqrt(share * (1 - share) / (photos + 2))
-
-
-def _last(trial: Trial) -> Probe | None:
-    return trial.probes[-1] if trial.probes else None
 
 
 def _learned(steps: float) -> float:

@@ -20,7 +20,6 @@ from pocketune.processes.job import do_job, run_job
 if TYPE_CHECKING:
     from pocketune.arrays import StrPath
 
-_MODULE = "pocketune.planner.probe"
 PHOTOS = 240
 """Training photos of a probe, unless its steps take more; at most as many validate. The features of
 all photos would take longer than the steps."""
@@ -78,7 +77,7 @@ def run_probe(
         run, began = Path(scratch) / "run", time.monotonic()
         job = ProbeJob(str(kit), str(photos), str(run), asdict(short), length.most)
         try:
-            run_job(_MODULE, job, seconds=length.seconds)
+            run_job(__name__, job, seconds=length.seconds)
         except subprocess.TimeoutExpired:
             raise TooSlow(f"{length.steps} steps took longer than {length.seconds:.0f} s") from None
         record = RunRecord.read(run)

@@ -13,7 +13,6 @@ from pocketune.processes.job import do_job, run_job
 if TYPE_CHECKING:
     from pocketune.device.train.settings import TrainSettings
 
-_MODULE = "pocketune.planner.process"
 COMMAND = 1_200_000
 """Bytes of `pocketune train` that the process below lacks: the command line, and the plan.
 It took 1.0 MB."""
@@ -63,7 +62,7 @@ def process_bytes(photos: Path, settings: TrainSettings) -> int:
             str(out),
         )
         try:
-            run_job(_MODULE, job)
+            run_job(__name__, job)
         except PocketuneError as error:
             message = f"the memory of a training process cannot be measured: {error}"
             raise PocketuneError(message) from error

@@ -91,31 +91,34 @@ class Rounds:
             return recalled
         earlier = self._journal.earlier(trial)
         if earlier is not None and earlier.late_seconds is not None:
-            late = replace(self._evidence.current(trial), late_seconds=earlier.late_seconds)
-            self._journal.put(late)
+            self._note_late(trial, earlier.late_seconds)
             return None
         if self._evidence.failed_earlier(trial):
             return None
         self._journal.say(f"timing {trial.name}")
         images = min(TIMING_IMAGES, self._images)
+        length = self._length(trial, images, images, self._evidence.seconds_left())
         began = self._evidence.clock()
         try:
-            seconds = self._evidence.seconds_left() + TIMEOUT_GRACE
-            length = Length(
-                steps=_steps(trial, images),
-                most=images,
-                seconds=seconds,
-                share=images / self._images,
-            )
             return self._evidence.probe(trial, kit, length)
         except TooSlow as error:  # the others would be too slow as well
             self._journal.say(f"{trial.name}: {error}")
-            self._journal.put(
-                replace(self._evidence.current(trial), late_seconds=self._evidence.clock() - began)
-            )
+            self._note_late(trial, self._evidence.clock() - began)
         except PocketuneError as error:
             self._evidence.fail(trial, error, self._evidence.clock() - began)
         return None
+
+    def _note_late(self, trial: Trial, seconds: float) -> None:
+        self._journal.put(replace(self._evidence.current(trial), late_seconds=seconds))
+
+    def _length(self, trial: Trial, images: int, photos: int, seconds: float) -> Length:
+        """A probe on so many images, of so many photos at most, that may take these seconds."""
+        return Length(
+            steps=max(1, images // trial.candidate.step_images),
+            most=photos,
+            seconds=seconds + TIMEOUT_GRACE,
+            share=images / self._images,
+        )
 
     def _halved(self, images: int) -> list[Trial]:
         """Drop the worse half of a round; all but the best if its runs were whole runs."""
@@ -132,18 +135,13 @@ class Rounds:
         return kept
 
     def _probe(self, trial: Trial, images: int, pace: Pace, place: str) -> None:
-        steps = _steps(trial, images)
         kit = self._evidence.kit(trial)
         if kit is None:
             return
         trial = self._evidence.current(trial)
         number, expected = len(trial.probes), pace.seconds(trial, images)
-        length = Length(
-            steps=steps,
-            most=max(PHOTOS, images),
-            seconds=TIMEOUT_FACTOR * expected + TIMEOUT_GRACE,
-            share=images / self._images,
-        )
+        length = self._length(trial, images, max(PHOTOS, images), TIMEOUT_FACTOR * expected)
+        steps = length.steps
         left = format_time(max(0.0, self._evidence.seconds_left()))
         self._journal.say(f"trying {place}: {trial.name}, {steps} steps ({left} of planning left)")
 
@@ -157,7 +155,3 @@ class Rounds:
             lambda: self._evidence.probe(trial, kit, length),
             lambda trial, probe: trial.probed(probe),
         )
-
-
-def _steps(trial: Trial, images: int) -> int:
-    return max(1, images // trial.candidate.step_images)

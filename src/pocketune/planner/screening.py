@@ -179,7 +179,8 @@ class Screening:
         for other in too_large(self._journal.plan):
             if _step(other) != _step(trial) or other.candidate.size > trial.candidate.size:
                 continue
-            lower = other.candidate.size < trial.candidate.size and _method(other) == _method(trial)
+            same = other.candidate.method == trial.candidate.method
+            lower = same and other.candidate.size < trial.candidate.size
             clear = (1 - LESS) * other.memory > budget and _takes_less(other, trial)
             if lower or clear:
                 return f"needs more than {other.name}, which takes {format_size(other.memory)}"
@@ -284,10 +285,6 @@ class Screening:
         """All trials of a group."""
         group = trial.candidate.group
         return [each for each in self._journal.plan.trials if each.candidate.group == group]
-
-
-def _method(trial: Trial) -> str:
-    return str(trial.candidate.method)
 
 
 def _step(trial: Trial) -> tuple[object, ...]:
