@@ -23,6 +23,7 @@ from pocketune.extractor.settings import ExtractorSettings
 from pocketune.extractor.shapes import Tables
 from pocketune.extractor.spaces import config_of, genes_of
 from pocketune.pareto import pareto_front
+from pocketune.planner.limits import whole_megabytes
 from pocketune.supernet import Space, SubnetConfig
 
 FINALISTS = 8
@@ -46,7 +47,7 @@ def require_feasible(smallest: Forecast, settings: ExtractorSettings) -> None:
         return
     needed = []
     if settings.budget_bytes is not None:
-        needed.append(format_size(_whole_megabytes(smallest.memory)))
+        needed.append(format_size(whole_megabytes(smallest.memory)))
     if settings.step_seconds is not None:
         needed.append(f"{smallest.step_seconds:.2g} s for a step")
     if settings.macs is not None:
@@ -55,11 +56,6 @@ def require_feasible(smallest: Forecast, settings: ExtractorSettings) -> None:
         f"no sub-network keeps {settings.limits_text}: the smallest one needs "
         f"{' and '.join(needed)}, with images of {smallest.config.size} px; give it as much"
     )
-
-
-def _whole_megabytes(size: int) -> int:
-    """Not less than the size."""
-    return -(-size // 10**6) * 10**6
 
 
 @dataclass(frozen=True)
@@ -102,11 +98,7 @@ class Chooser:
             inside = [each for each in found if keeps(each.forecast, self.settings)]
             if len(inside) == len(found) or not self.left("search"):
                 break
-        if not inside:
-            smallest = config_of(self.space, self.genome, self.genome.smallest[0])
-            inside = [self._finalist(self.genome.smallest)]
-            assert inside[0].forecast.config == smallest
-        return inside
+        return inside or [self._finalist(self.genome.smallest)]
 
     def front(self, start: Genes) -> list[Finalist]:
         """The best sub-network within each of some limits of memory, without those that are beaten.

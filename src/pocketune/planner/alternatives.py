@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pocketune.device.memory.sizes import format_size
+from pocketune.planner.limits import whole_megabytes
 
 if TYPE_CHECKING:
     from pocketune.planner.plan import Plan
     from pocketune.planner.trial import Trial
-
-MEGABYTE = 1_000_000
 
 
 def runners_up(plan: Plan) -> tuple[Trial, ...]:
@@ -82,16 +81,16 @@ def smallest_budget(plan: Plan) -> int | None:
     take least were.
     """
     known = [trial.cost.least_memory for trial in plan.trials if trial.cost]
-    return -(-min(known) // MEGABYTE) * MEGABYTE if known else None
+    return whole_megabytes(min(known)) if known else None
 
 
 def sentences(plan: Plan) -> list[str]:
     """What other budgets would buy, a sentence each."""
     told = []
     if (more := with_more(plan)) is not None:
-        told.append(f"with {_up(more.memory)}: {more.name} would fit too{_start(more)}")
+        told.append(f"with {_budget(more.memory)}: {more.name} would fit too{_start(more)}")
     if (less := with_less(plan)) is not None:
-        told.append(f"with {_up(needed(less))}: {less.name}, {less.score}")
+        told.append(f"with {_budget(needed(less))}: {less.name}, {less.score}")
     return told
 
 
@@ -99,5 +98,5 @@ def _start(trial: Trial) -> str:
     return f" (its frozen features give {trial.head.score})" if trial.head else ""
 
 
-def _up(memory: int) -> str:
-    return format_size(-(-memory // MEGABYTE) * MEGABYTE)
+def _budget(memory: int) -> str:
+    return format_size(whole_megabytes(memory))

@@ -74,6 +74,15 @@ def make_limits(budget: str | int | None, time: str | float | None) -> Limits:
     )
 
 
+def whole_megabytes(size: int) -> int:
+    """The smallest budget in whole megabytes that holds so many bytes.
+
+    >>> whole_megabytes(95_100_000)
+    96000000
+    """
+    return -(-size // 10**6) * 10**6
+
+
 def parse_time(text: str | float) -> float:
     """Seconds of a time such as `10m`, `90s`, `1h30m` or `600`.
 
