@@ -51,46 +51,45 @@ def test_sums_of_tables_are_those_of_the_networks(first: str) -> None:
         assert (same == same[0]).all()
 
 
-def forecasts(genes: Genes, tables: Tables) -> list[Forecast]:
+WHERE = space(sizes=(32, 48))
+GENOME = genome_of(WHERE)
+
+
+def forecasts(genes: Genes) -> list[Forecast]:
     """As if memory were linear in what the tables have."""
-    features = tables.features(genes)
+    features = Tables.of(WHERE, GENOME).features(genes)
     memory = 60_000_000 + 32 * features[:, 0] + 2 * features[:, 4]
     return [
         Forecast(
-            config=SubnetConfig(depths=(1,) * 5, kernels=(3,), expansions=(3,)),
+            config=config_of(WHERE, GENOME, row),
             memory=int(each),
             step_seconds=float(each) * 1e-9,
             macs=1,
             training_macs=2,
         )
-        for each in memory
+        for row, each in zip(genes, memory, strict=True)
     ]
 
 
 @pytest.fixture(scope="module")
-def modeled() -> tuple[CostModel, Genes, Values, Tables]:
-    where = space(sizes=(32, 48))
-    genome = genome_of(where)
-    tables = Tables.of(where, genome)
-    genes = genome.sample(np.random.default_rng(0), 60)
-    known = forecasts(genes, tables)
+def modeled() -> tuple[CostModel, Genes, Values]:
+    genes = GENOME.sample(np.random.default_rng(0), 60)
+    known = forecasts(genes)
     known[0] = replace(known[0], memory=59_000_000)  # unlike all others
-    model = CostModel(tables, genes, known, ExtractorSettings(budget=61_000_000))
-    return model, genes, np.array([each.memory for each in known], float), tables
+    model = CostModel(WHERE, GENOME, known, ExtractorSettings(budget=61_000_000))
+    return model, genes, np.array([each.memory for each in known], float)
 
 
-def test_estimates_generalize(modeled: tuple[CostModel, Genes, Values, Tables]) -> None:
-    model, _, _, tables = modeled
-    others = tables.genome.sample(np.random.default_rng(1), 50)
-    wanted = [each.memory for each in forecasts(others, tables)]
+def test_estimates_generalize(modeled: tuple[CostModel, Genes, Values]) -> None:
+    model, _, _ = modeled
+    others = GENOME.sample(np.random.default_rng(1), 50)
+    wanted = [each.memory for each in forecasts(others)]
     assert model.estimate(others)[:, 0] == pytest.approx(wanted, rel=0.1)
     assert 0 < model.error < 1
 
 
-def test_a_forecast_replaces_the_estimate(
-    modeled: tuple[CostModel, Genes, Values, Tables],
-) -> None:
-    model, genes, memory, _ = modeled
+def test_a_forecast_replaces_the_estimate(modeled: tuple[CostModel, Genes, Values]) -> None:
+    model, genes, memory = modeled
     assert model.estimate(genes)[:, 0].tolist() == memory.tolist()
     assert model.fits(genes).tolist() == (memory <= 61_000_000).tolist()
 

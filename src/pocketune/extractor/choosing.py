@@ -20,8 +20,7 @@ from pocketune.extractor.genome import Genes, Genome
 from pocketune.extractor.predictor import Predictor
 from pocketune.extractor.record import Finalist, Forecast
 from pocketune.extractor.settings import ExtractorSettings
-from pocketune.extractor.shapes import Tables
-from pocketune.extractor.spaces import config_of, genes_of
+from pocketune.extractor.spaces import config_of
 from pocketune.pareto import pareto_front
 from pocketune.planner.limits import whole_megabytes
 from pocketune.supernet import Space, SubnetConfig
@@ -133,9 +132,7 @@ class Chooser:
             yield self._finalist(best.genes[number : number + 1])
 
     def _search(self, phase: str, settings: ExtractorSettings, start: Genes) -> Best:
-        known = self.known()
-        genes = genes_of(self.genome, (each.config for each in known))
-        costs = CostModel(Tables.of(self.space, self.genome), genes, known, settings)
+        costs = CostModel(self.space, self.genome, self.known(), settings)
         rng = np.random.default_rng(settings.seed)
         inside = start[costs.fits(start)]
         return evolve(

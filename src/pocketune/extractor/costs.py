@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from pocketune.data.images.cost import Decoding
 from pocketune.device.train.settings import TrainSettings
-from pocketune.extractor.genome import Genes
+from pocketune.extractor.genome import Genes, Genome
 from pocketune.extractor.predictor import Values
 from pocketune.extractor.record import Forecast
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.extractor.shapes import Tables
+from pocketune.extractor.spaces import genes_of
 from pocketune.forecast import draft
 from pocketune.kit.manifest import Manifest
 from pocketune.methods import Method
@@ -93,9 +94,9 @@ class CostModel:
     the sizes of weights and maps. A sub-network that has a forecast keeps it.
 
     Args:
-        tables: The sizes of the sub-networks.
-        genes: Sub-networks (N, G) with forecasts.
-        forecasts: Their forecasts.
+        space: The sub-networks.
+        genome: Their choices.
+        forecasts: The forecasts.
         settings: The limits.
 
     Attributes:
@@ -105,16 +106,17 @@ class CostModel:
 
     def __init__(
         self,
-        tables: Tables,
-        genes: Genes,
-        forecasts: Iterable[Forecast],
+        space: Space,
+        genome: Genome,
+        forecasts: Sequence[Forecast],
         settings: ExtractorSettings,
     ) -> None:
-        self._tables = tables
+        self._tables = Tables.of(space, genome)
         self._settings = settings
+        genes = genes_of(genome, (each.config for each in forecasts))
         costs = np.array([[f.memory, f.step_seconds, f.macs] for f in forecasts], float)
         self._known = dict(zip(self._keys(genes), costs, strict=True))
-        features = tables.features(genes)
+        features = self._tables.features(genes)
         self._fit(features, costs)
         self.error = self._left_out(features, costs[:, 0])
 

@@ -8,10 +8,10 @@ children are redrawn until they keep the limits, and all of this is one array op
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pocketune.extractor.genome import TRIES, Fits, Genes, Genome, cross, fitting
 from pocketune.extractor.predictor import Values
@@ -53,45 +53,47 @@ def evolve(
         generations: Number of generations.
         over: Whether there is no time for another generation.
     """
-    half, parents = POPULATION // 2, max(2, round(PARENTS * POPULATION))
+    parents = max(2, round(PARENTS * POPULATION))
     drawn = fitting(genome, rng, POPULATION, fits)
     best = _best(genome, drawn if start is None else np.concatenate([start, drawn]), score, parents)
     for _ in range(generations):
         if over():
             break
-        genes = best.genes
-        one, other, mutated = (genes[rng.integers(len(genes), size=half)] for _ in range(3))
-        children = [
-            _children(mutated, mutated, fits, partial(_mutants, genome, rng)),
-            _children(one, other, fits, partial(cross, rng=rng)),
-        ]
-        best = _best(genome, np.concatenate([genes, *children]), score, parents)
+        children = _generation(genome, best.genes, fits, rng)
+        best = _best(genome, np.concatenate([best.genes, children]), score, parents)
     return best
 
 
-def _children(one: Genes, other: Genes, fits: Fits, draw: Callable[[Genes, Genes], Genes]) -> Genes:
-    """A child of each pair of parents that keeps the limits; the first parent where no draw does.
+def _generation(genome: Genome, parents: Genes, fits: Fits, rng: np.random.Generator) -> Genes:
+    """As many mutants as children of two parents."""
+    half = POPULATION // 2
+    one, other, mutated = (parents[rng.integers(len(parents), size=half)] for _ in range(3))
+    return np.concatenate(
+        [
+            _children(mutated, fits, lambda at: genome.mutate(mutated[at], rng, MUTATION)),
+            _children(one, fits, lambda at: cross(one[at], other[at], rng)),
+        ]
+    )
+
+
+def _children(parents: Genes, fits: Fits, draw: Callable[[NDArray[np.int64]], Genes]) -> Genes:
+    """A child of each parent that keeps the limits; the parent where no draw does.
 
     Args:
-        one: The first parents, which keep the limits.
-        other: The second parents.
+        parents: They keep the limits.
         fits: The limits.
-        draw: Draws a child of each of these pairs.
+        draw: Draws children of the parents at these places.
     """
-    children: Genes = one.copy()
-    waiting = np.arange(len(one))
+    children: Genes = parents.copy()
+    waiting = np.arange(len(parents))
     for _ in range(TRIES):
-        drawn = draw(one[waiting], other[waiting])
+        drawn = draw(waiting)
         inside = fits(drawn)
         children[waiting[inside]] = drawn[inside]
         waiting = waiting[~inside]
         if not len(waiting):
             break
     return children
-
-
-def _mutants(genome: Genome, rng: np.random.Generator, one: Genes, _: Genes) -> Genes:
-    return genome.mutate(one, rng, MUTATION)
 
 
 def _best(genome: Genome, genes: Genes, score: Callable[[Genes], Values], count: int) -> Best:

@@ -33,7 +33,6 @@ from pocketune.extractor.picture import draw_front
 from pocketune.extractor.predictor import Predictor, fit_predictor
 from pocketune.extractor.record import ADAPTED, FRONT, Asked, Finalist, Forecast, Journal, Ranking
 from pocketune.extractor.settings import ExtractorSettings
-from pocketune.extractor.shapes import Tables
 from pocketune.extractor.spaces import config_of, genes_of, genome_of
 from pocketune.files import reading
 from pocketune.kit.kit import Kit
@@ -284,9 +283,7 @@ class Search:
 
     def costs(self) -> CostModel:
         """Estimates from all forecasts of this search."""
-        known = list(self._made.values())
-        genes = genes_of(self.genome, (each.config for each in known))
-        return CostModel(Tables.of(self.space, self.genome), genes, known, self.settings)
+        return CostModel(self.space, self.genome, list(self._made.values()), self.settings)
 
     def _measured(self, finalists: list[Finalist]) -> list[Finalist]:
         """The finalists with measured accuracies, the best first; of equal ones, the predicted."""
