@@ -14,7 +14,7 @@ from pocketune.arrays import FloatArray
 from pocketune.errors import PocketuneError
 from pocketune.extractor import kits
 from pocketune.extractor.choosing import Chooser, require_feasible
-from pocketune.extractor.predictor import Predictor, Values
+from pocketune.extractor.predictor import Values
 from pocketune.extractor.record import Finalist, Forecast
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.extractor.spaces import config_of, genes_of, genome_of
@@ -58,7 +58,7 @@ def chooser(
     return Chooser(
         WHERE,
         GENOME,
-        Predictor(predict, "ridge", {}),
+        predict,
         remembered,
         lambda: list(made.values()),
         ExtractorSettings(budget=budget),

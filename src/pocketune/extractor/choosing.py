@@ -17,7 +17,7 @@ from pocketune.errors import PocketuneError
 from pocketune.extractor.costs import CostModel, keeps
 from pocketune.extractor.evolution import Best, evolve
 from pocketune.extractor.genome import Genes, Genome
-from pocketune.extractor.predictor import Predictor
+from pocketune.extractor.predictor import Predict
 from pocketune.extractor.record import Finalist, Forecast
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.extractor.spaces import config_of
@@ -64,7 +64,7 @@ class Chooser:
     Attributes:
         space: The sub-networks.
         genome: Their choices.
-        predictor: Predicts accuracies.
+        predict: Predicts accuracies.
         forecasts: Makes and remembers forecasts.
         known: Sub-networks that have one.
         settings: The limits.
@@ -75,7 +75,7 @@ class Chooser:
 
     space: Space
     genome: Genome
-    predictor: Predictor
+    predict: Predict
     forecasts: Forecasts
     known: Callable[[], list[Forecast]]
     settings: ExtractorSettings
@@ -137,7 +137,7 @@ class Chooser:
         inside = start[costs.fits(start)]
         return evolve(
             self.genome,
-            lambda some: self.predictor.predict(self.genome.encode(some)),
+            lambda some: self.predict(self.genome.encode(some)),
             costs.fits,
             rng,
             start=inside,
@@ -147,7 +147,7 @@ class Chooser:
 
     def _finalist(self, row: Genes) -> Finalist:
         """A sub-network (1, G) with its forecast and its predicted accuracy."""
-        predicted = float(self.predictor.predict(self.genome.encode(row))[0])
+        predicted = float(self.predict(self.genome.encode(row))[0])
         return Finalist(forecast=self.forecasts(self._config(row)), predicted=predicted)
 
     def _config(self, row: Genes) -> SubnetConfig:

@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import pocketune
+from pocketune.arrays import FloatArray
 from pocketune.data import load_splits
 from pocketune.device.train.display import format_time
 from pocketune.device.train.progress import PhotosReport, Progress
@@ -26,11 +26,10 @@ from pocketune.extractor.clock import Clock
 from pocketune.extractor.costs import CostModel, Forecaster, keeps
 from pocketune.extractor.division import divided
 from pocketune.extractor.evolution import GENERATIONS
-from pocketune.extractor.genome import Genes
 from pocketune.extractor.kits import build_chosen
 from pocketune.extractor.measuring import Measurer, ordered
 from pocketune.extractor.picture import draw_front
-from pocketune.extractor.predictor import Predictor, fit_predictor
+from pocketune.extractor.predictor import Predict, Values, fit_predictor
 from pocketune.extractor.record import ADAPTED, FRONT, Asked, Finalist, Forecast, Journal, Ranking
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.extractor.spaces import config_of, genes_of, genome_of
@@ -93,12 +92,8 @@ class Search:
             self.supernet = loaded.with_classes(len(self.task.classes))
         self.space = self.supernet.space
         self.journal = Journal(folder, self._asked(supernet))
-        record = self.journal.record
-        before, spent = record.before, sum(record.seconds.values())
-        is_over = record.kit or (record.finalists and record.limits != settings.limits)
-        if is_over:  # this is another search, which uses what was measured
-            before = spent
-        clock.before = spent - before
+        record, before = self.journal.record, self._seconds_before()
+        clock.before = sum(record.seconds.values()) - before
         process = record.process or process_bytes(photos, TrainSettings(seed=settings.seed))
         Limits(budget=settings.budget_bytes).check_process(process)
         decodings = {size: load_splits(photos, size=size).decoding for size in self.genome.sizes}
@@ -111,7 +106,7 @@ class Search:
         # An interrupted search has asked for some of these: this one learns from those that it
         # asks for itself, so that it ends as if there had been no other.
         self._made: dict[SubnetConfig, Forecast] = {}
-        require_feasible(self.forecast(self._config(self.genome.smallest)), settings)
+        require_feasible(self.forecast(self._ends[0]), settings)
         if settings.time is not None:
             self._keep_time_for_kit()
         self.journal.spend("start", time.monotonic() - clock.began)
@@ -138,17 +133,13 @@ class Search:
     def measure(self) -> None:
         """The pairs of the second phase."""
         configs = self._drawn()
-        known = {pair.config for pair in self.journal.record.pairs}
         if self.journal.record.planned is None:
-            sample = ordered(self.space, configs[:PILOT])
-            self._measure([config for config in sample if config not in known], len(configs))
+            self._measure(configs[:PILOT], len(configs))
             each = self.journal.record.seconds["measurement"] / len(self.journal.record.pairs)
             planned = PILOT + int(min(len(configs), self._clock.left("measurement") / each))
             self.journal.write(planned=min(max(planned, FEWEST_PAIRS), len(configs)))
         chosen = configs[: self.journal.record.planned]
-        known = {pair.config for pair in self.journal.record.pairs}
-        rest = [config for config in ordered(self.space, chosen) if config not in known]
-        self._measure(rest, len(chosen))
+        self._measure(chosen, len(chosen))
 
     def choose(self) -> None:
         """The forecasts, the predictor and the search of the second phase."""
@@ -164,17 +155,17 @@ class Search:
                 np.array([pair.accuracy for pair in pairs]),
                 self.settings.seed,
             )
-            predictions = [0]
+            predict = _CountedPredict(predictor.predict)
             chooser = Chooser(
                 self.space,
                 self.genome,
-                replace(predictor, predict=_counting(predictor, predictions)),
+                predict,
                 self.forecast,
                 lambda: list(self._made.values()),
                 self.settings,
                 GENERATIONS,
                 self._clock.left,
-                self._counting("searching for the best"),
+                self._numbered("searching for the best"),
             )
             front = chooser.front(genes)
             found = self._measured(chooser.finalists(genes))
@@ -186,7 +177,7 @@ class Search:
                 ),
                 front=tuple(front),
                 finalists=tuple(found),
-                macs=self._macs(found[0].forecast, predictions[0]),
+                macs=self._macs(found[0].forecast, predict.count),
             )
         draw_front(
             self.journal.record,
@@ -244,6 +235,12 @@ class Search:
             settings=self.settings.evidence,
         )
 
+    def _seconds_before(self) -> float:
+        """Seconds in the record that are of earlier searches, whose measurements this one uses."""
+        record = self.journal.record
+        is_over = record.kit or (record.finalists and record.limits != self.settings.limits)
+        return sum(record.seconds.values()) if is_over else record.before
+
     def _drawn(self) -> list[SubnetConfig]:
         """The sub-networks to measure, all different."""
         genes = self.genome.sample(
@@ -253,10 +250,12 @@ class Search:
         return list(drawn)[: self.settings.pairs]
 
     def _measure(self, configs: list[SubnetConfig], whole: int) -> None:
-        """Measure sub-networks and write each."""
+        """Measure the sub-networks that were not measured before, and write each."""
         measurer = Measurer(self.supernet, self.fit, self.held, self.task)
+        known = {pair.config for pair in self.journal.record.pairs}
+        rest = [config for config in ordered(self.space, configs) if config not in known]
         began = time.monotonic()
-        for pair in measurer.measure(configs):
+        for pair in measurer.measure(rest):
             pairs = (*self.journal.record.pairs, pair)
             now = time.monotonic()
             self.journal.spend("measurement", now - began)
@@ -268,10 +267,10 @@ class Search:
 
     def _forecast_some(self) -> None:
         """Forecasts of both ends and of a random sample, which is smaller where time is short."""
-        ends = [self._config(each) for each in (self.genome.smallest, self.genome.largest)]
+        ends = self._ends
         # The same for every search in a space, so that they can be kept.
         genes = self.genome.sample(np.random.default_rng(0), FORECASTS - len(ends))
-        configs = [*ends, *(self._config(row[None]) for row in genes)]
+        configs = [*ends, *(config_of(self.space, self.genome, row) for row in genes)]
         began = time.monotonic()
         for done, config in enumerate(configs, 1):
             if done > len(ends) and not self._clock.left("forecasts"):
@@ -296,11 +295,8 @@ class Search:
     def _macs(self, chosen: Forecast, predictions: int) -> dict[str, float]:
         """Multiplications of the phases, by the paper's formulas."""
         record = self.journal.record
-        ends = [
-            self.forecast(self._config(each))
-            for each in (self.genome.smallest, self.genome.largest)
-        ]
-        smallest, largest, best = (Macs(e.macs, e.training_macs) for e in (*ends, chosen))
+        forecasts = (*map(self.forecast, self._ends), chosen)
+        smallest, largest, best = (Macs(each.macs, each.training_macs) for each in forecasts)
         epochs = (record.steps or 0) * self.settings.batch / len(self.fit)
         found = phase_macs(
             smallest,
@@ -314,16 +310,19 @@ class Search:
         )
         return found._asdict()
 
-    def _config(self, row: Genes) -> SubnetConfig:
-        return config_of(self.space, self.genome, row[0])
+    @property
+    def _ends(self) -> list[SubnetConfig]:
+        """The smallest and the largest sub-network."""
+        ends = (self.genome.smallest, self.genome.largest)
+        return [config_of(self.space, self.genome, each[0]) for each in ends]
 
     def _keep_time_for_kit(self) -> None:
         """Learn from a forecast how long a kit takes, and keep that time."""
-        config = self._config(self.genome.largest)
+        smallest_config, largest_config = self._ends
         began = time.monotonic()
-        largest = self.forecaster(config, cached=False)
+        largest = self.forecaster(largest_config, cached=False)
         seconds = time.monotonic() - began
-        smallest = self.forecast(self._config(self.genome.smallest))
+        smallest = self.forecast(smallest_config)
         # Without limits the search prefers large sub-networks; with them, some between both ends.
         likely = float(largest.macs)
         if not keeps(largest, self.settings):
@@ -341,7 +340,7 @@ class Search:
             self.journal.spend(phase, time.monotonic() - began)
             self.journal.write()
 
-    def _counting(self, purpose: str) -> Callable[[int, int], None]:
+    def _numbered(self, purpose: str) -> Callable[[int, int], None]:
         """Shows what has begun of a job whose length is known at most."""
         began = time.monotonic()
 
@@ -367,11 +366,13 @@ class Search:
         self._shown.photos(PhotosReport(purpose, done, whole, left))
 
 
-def _counting(predictor: Predictor, count: list[int]) -> Callable[..., Any]:
-    """The predictor, which adds the number of its predictions to a count."""
+class _CountedPredict:
+    """Predicts accuracies, and counts them."""
 
-    def predict(codes: Any) -> Any:
-        count[0] += len(codes)
-        return predictor.predict(codes)
+    def __init__(self, predict: Predict) -> None:
+        self._predict = predict
+        self.count = 0
 
-    return predict
+    def __call__(self, codes: FloatArray) -> Values:
+        self.count += len(codes)
+        return self._predict(codes)
