@@ -12,6 +12,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import pocketune
 from pocketune.arithmetic import usual_arithmetic
 from pocketune.data import Splits
@@ -97,8 +99,11 @@ def plan(
     chosen = with_options(settings or TrainSettings(), options)
     limits = make_limits(chosen.budget, time)
     splits = load_photos(Path(photos), chosen)
-    computed = makes_no_steps(splits, chosen)
-    if not len(splits.val) and chosen.val_fraction != 0:
+    if makes_no_steps(splits, chosen) and np.bincount(splits.train.groups).max() > 1:
+        # The run computes its classifier from all photos, so the features of all decide.
+        chosen = replace(chosen, epochs=0, val_fraction=0.0)
+        splits = load_photos(Path(photos), chosen)
+    elif not len(splits.val) and chosen.epochs != 0 and chosen.val_fraction != 0:
         # A run of so few photos validates on none of them; candidates are compared on some.
         chosen = replace(chosen, val_fraction=COMPARED)
         splits = load_photos(Path(photos), chosen)
@@ -117,7 +122,7 @@ def plan(
         if drafts is not None:
             sources.append(drafts(context))
         journal.write(process=process, preparing=journal.plan.preparing or monotonic() - began)
-        images = 0 if computed else _images(asked, chosen)
+        images = _images(asked, chosen)
         made = Search(Evidence(Sources(sources), context.probe, journal, images, decoding)).run()
         if journal.is_recalled:
             say(f"the plan in {folder} is complete: nothing was measured again")
@@ -135,7 +140,7 @@ def _asked(photos: Path, splits: Splits, settings: TrainSettings, limits: Limits
             "a plan compares scores of which larger ones are better, and smaller ones are of the "
             f"{task.metric_name} of the task {task.name}: name a kit"
         )
-    if not len(splits.val):
+    if not len(splits.val) and settings.epochs != 0:
         raise PocketuneError(
             "a plan compares candidates on validation photos, and there are none: "
             + ("set val_fraction above 0" if settings.val_fraction == 0 else "add photos")

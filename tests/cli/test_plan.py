@@ -206,6 +206,17 @@ def test_two_photos_a_class_are_enough(run, bundled, tmp_path):
     assert Plan.read(tmp_path / "runs" / "few.plan").asked.validation == 20
 
 
+def test_few_photos_are_all_compared_as_the_run_computes_its_classifier_from_all(
+    run, bundled, tmp_path
+):
+    photos = write_photos(tmp_path / "few", each=4)
+    for options in [(), ("--epochs", 0)]:
+        assert run("plan", photos, *options).exit_code == 0
+        plan = Plan.read(tmp_path / "runs" / "few.plan")
+        assert (plan.asked.training, plan.asked.validation) == (12, 0)
+        assert plan.chosen.head is not None and plan.chosen.head.photos == 12
+
+
 def test_a_plan_without_steps_chooses_by_frozen_features(run, photos, tmp_path):
     done = run("plan", photos, "--budget", "96MB", "--epochs", 0, "--out", tmp_path / "plan")
     assert done.exit_code == 0, done.output
