@@ -8,7 +8,13 @@ from torch import Tensor, nn
 
 from pocketune import account, compile
 from pocketune.methods import GradientFilter, LastLayer, Method, TopBlocks, adapt
-from pocketune.networks.copies import copy_network, copy_shapes, gradients_on, kept_tensors
+from pocketune.networks.copies import (
+    copy_network,
+    copy_shapes,
+    disable_inplace,
+    gradients_on,
+    kept_tensors,
+)
 
 from .small import small_mobilenet
 
@@ -102,3 +108,13 @@ def test_it_is_adapted_and_compiled(network: nn.Module, method: Method, tmp_path
     adapted(torch.randn(2, 3, 32, 32))
     assert account(adapted, batch=2, size=32).peak.memory.total > 0
     compile(adapted, tmp_path / "kit", batch=2, size=32)
+
+
+def test_disable_inplace() -> None:
+    model = nn.Sequential(nn.Hardswish(inplace=True), nn.Sequential(nn.ReLU(inplace=True)))
+    disable_inplace(model)
+    assert not model[1][0].inplace
+    x = torch.randn(1, 4, 2, 2)
+    kept = x.clone()
+    model(x)
+    assert torch.equal(x, kept)

@@ -12,7 +12,6 @@ from pocketune.layers.conv import Conv2d
 from pocketune.methods import TopBlocks, adapt
 from pocketune.surgery import (
     batch_norms,
-    disable_inplace,
     freeze_batch_norms,
     freeze_convolutions,
     parameters_under,
@@ -78,17 +77,6 @@ def test_train_only_freezes_and_thaws() -> None:
     net[0].requires_grad_(False)
     train_only(net, {"0.bias", "3.1.weight"})
     assert {n for n, p in net.named_parameters() if p.requires_grad} == {"0.bias", "3.1.weight"}
-
-
-def test_disable_inplace() -> None:
-    net = network()
-    disable_inplace(net)
-    assert not net[2].inplace
-    assert not net[3][2].inplace
-    x = torch.randn(1, 4, 2, 2)
-    kept = x.clone()
-    net[2](x)
-    assert torch.equal(x, kept)
 
 
 def test_convolutions_with_a_trained_kernel_stay() -> None:

@@ -8,11 +8,11 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import make_contiguous
 from pocketune.networks import Factory, set_about
+from pocketune.networks.copies import disable_inplace
 from pocketune.surgery import (
     add_branches,
     batch_norms,
     dequantize,
-    disable_inplace,
     freeze_batch_norms,
     freeze_convolutions,
     quantize_frozen,

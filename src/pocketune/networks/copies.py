@@ -35,6 +35,18 @@ def copy_shapes(network: Network) -> Network:
     return copy.deepcopy(network, memo).to("meta")
 
 
+def disable_inplace(network: nn.Module) -> None:
+    """Let every activation return a new tensor; changes the network in place.
+
+    An activation that overwrites its input would be a mutation in the traced step, which ONNX
+    cannot express, and the layer before it could not keep its output for the backward pass. In a
+    run that is watched, all that reads the activation would read that layer, too.
+    """
+    for module in network.modules():
+        if getattr(module, "inplace", False) is True:
+            module.inplace = False  # type: ignore[assignment]
+
+
 def _detached(network: nn.Module) -> dict[int, Any]:
     """A memo for `copy.deepcopy`: copies of the tensors that PyTorch refuses to copy, by `id`."""
     return {

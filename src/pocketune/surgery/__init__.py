@@ -4,7 +4,6 @@ from pocketune.surgery.branch import BRANCH, add_branches
 from pocketune.surgery.chain import chain_filters
 from pocketune.surgery.freeze import (
     batch_norms,
-    disable_inplace,
     freeze_batch_norms,
     freeze_convolutions,
     parameters_under,
@@ -42,7 +41,6 @@ __all__ = [
     "batch_norms",
     "chain_filters",
     "dequantize",
-    "disable_inplace",
     "float_shapes",
     "freeze_batch_norms",
     "freeze_convolutions",

@@ -63,17 +63,6 @@ def freeze_convolutions(network: nn.Module) -> None:
     swap(network, dict.fromkeys(frozen, _freeze_convolution))
 
 
-def disable_inplace(network: nn.Module) -> None:
-    """Let every activation return a new tensor; changes the network in place.
-
-    An activation that overwrites its input would be a mutation in the traced step, which ONNX
-    cannot express, and the layer before it could not keep its output for the backward pass.
-    """
-    for module in network.modules():
-        if getattr(module, "inplace", False) is True:
-            module.inplace = False  # type: ignore[assignment]
-
-
 def can_freeze(conv: nn.Conv2d) -> bool:
     """Whether a layer with a fixed kernel can replace this convolution."""
     zeros = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)

@@ -112,6 +112,15 @@ def test_a_convolution_without_branches_has_the_norm_and_the_activation_behind_i
         assert (block.modules, block.entry) == ((conv, norm), ())
 
 
+def test_an_activation_that_overwrites_what_it_reads_is_behind_one_convolution() -> None:
+    """As those of VGG: the next convolution reads the same tensor."""
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True)]
+    row = [nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True)]
+    head = [nn.Conv2d(4, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)]
+    (layer,) = anatomy(nn.Sequential(*layers, *row, *head)).blocks[0].layers
+    assert (layer.conv, layer.norm, layer.activation) == ("3", "4", "5")
+
+
 def test_roles_in_a_ghost_bottleneck() -> None:
     block = anatomy(modern.ghostnet()).blocks[0]
     assert [layer.role for layer in block.layers] == [

@@ -21,10 +21,10 @@ from pocketune.methods.parts import refuse_adapted
 from pocketune.networks import Factory
 from pocketune.networks.anatomy.modules import is_convolution
 from pocketune.networks.checks import require_module
-from pocketune.networks.copies import gradients_on
+from pocketune.networks.copies import disable_inplace, gradients_on
 from pocketune.networks.images import require_images
 from pocketune.networks.probe import probing
-from pocketune.surgery import disable_inplace, in_float, swap, train_only
+from pocketune.surgery import in_float, swap, train_only
 from pocketune.tasks.maps import IGNORED
 
 

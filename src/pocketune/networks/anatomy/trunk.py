@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.modules import is_convolution, main_modules, weighs
 from pocketune.networks.checks import require_shapes
-from pocketune.networks.copies import copy_shapes, gradients_on
+from pocketune.networks.copies import copy_shapes, disable_inplace, gradients_on
 from pocketune.networks.image_sizes import image_sizes
 from pocketune.networks.probe import float_type, probing, tensors
 from pocketune.networks.shapes import RememberedShapes
@@ -104,6 +104,7 @@ def run(network: nn.Module) -> Run:
     """
     require_shapes(network)
     copied = copy_shapes(network).requires_grad_(False)
+    disable_inplace(copied)
     failures: list[tuple[str, Exception]] = []
     for images in _images(copied):
         calls: dict[str, Call] = {}
