@@ -118,6 +118,14 @@ def test_the_choice_and_every_candidate_with_its_reason_are_told(file):
     assert table.rows[0][0] == f"{NASTY} tinytl"
 
 
+def test_attributes_are_not_called_classes(file):
+    asked = replace(make_plan().asked, task="attributes")
+    make_plan(asked=asked).write(file)
+    page = plan_page(file)
+    assert "with 5 attributes" in page.summary[0]
+    assert ("task", "attributes, 5 attributes") in page.sections[-1].facts
+
+
 def test_each_candidate_with_a_score_is_a_bubble(file):
     chart = plan_page(file).sections[0].charts[0]
     assert len(chart.table.rows) == 7

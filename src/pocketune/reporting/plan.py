@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from pocketune.planner.plan import Asked
     from pocketune.planner.trial import Trial
 
 
@@ -53,6 +54,11 @@ def plan_page(path: Path) -> Page:
     )
 
 
+def _learned(asked: Asked) -> str:
+    """What the photos are labeled with."""
+    return f"{asked.classes} {task_named(asked.task).noun}"
+
+
 def _limits(plan: Plan) -> str:
     limits = plan.asked.limits
     memory = f"within {format_size(limits.budget)}" if limits.budget else "without a memory limit"
@@ -61,7 +67,7 @@ def _limits(plan: Plan) -> str:
 
 def _summary(plan: Plan) -> Iterator[str]:
     asked, trials = plan.asked, plan.trials
-    photos = f"{asked.training:,} photos in {asked.photos} with {asked.classes} classes"
+    photos = f"{asked.training:,} photos in {asked.photos} with {_learned(asked)}"
     if plan.choice is None:
         yield f"Nothing was chosen for {photos}: the plan was not finished, or nothing fits."
         if (least := smallest_budget(plan)) is not None:
@@ -164,7 +170,7 @@ def _asked(plan: Plan) -> Section:
     facts = [
         ("photos", f"{asked.photos} ({asked.fingerprint[:12]})"),
         ("training and validation", f"{asked.training:,} and {asked.validation:,} photos"),
-        ("task", f"{asked.task}, {asked.classes} classes"),
+        ("task", f"{asked.task}, {_learned(asked)}"),
         ("limits", _limits(plan)),
         ("seed", str(asked.settings.get("seed"))),
         ("pocketune", asked.version),
