@@ -132,32 +132,18 @@ def worst_first(judged: Predicted) -> list[int]:
 
 
 def _mistakes(evidence: Evidence, judged: Predicted) -> Section:
-    task, marks, result = evidence.task, judged.marks, judged.result
-    order = worst_first(judged)
-    notes = []
-    if task.dense:
-        text = (
-            "The photos with the highest loss come first. The masks have the colors of the chart; "
-            "pixels that do not count are left out of the true one."
-        )
-        right = [f"{marks[i]:.0%} of its pixels are right" for i in order]
-        notes = [
-            f"{each}; loss {judged.losses[i]:.2f}" for each, i in zip(right, order, strict=True)
-        ]
-    elif marks.dtype != np.bool_:
-        text = "The photos with the highest loss come first."
-    elif not order:
-        text = f"All {len(marks):,} {evidence.which} are predicted correctly{evidence.by}."
-    else:
-        text = (
-            f"{len(order):,} of {len(marks):,} {evidence.which} are predicted wrongly"
-            f"{evidence.by}. Those with the highest loss come first."
-        )
+    task, result, order = evidence.task, judged.result, worst_first(judged)
+    text = _order_in_words(evidence, judged, len(order))
     if evidence.untested:
         text += f" {counted(evidence.untested, 'photo')} {NO_OTHER}."
     tables = []
     if result.per_class_table is not None:
         tables = [(f"Results for each of the {task.noun}", _readable(result.per_class_table))]
+    chosen = order[:SHOWN]
+    notes = [f"loss {judged.losses[i]:.2f}" for i in chosen]
+    if task.dense:
+        right = [f"{judged.marks[i]:.0%} of its pixels are right" for i in chosen]
+        notes = list(map("; ".join, zip(right, notes, strict=True)))
     return Section(
         title="Mistakes",
         text=(text,),
@@ -166,8 +152,24 @@ def _mistakes(evidence: Evidence, judged: Predicted) -> Section:
             *_confusion(result, len(task.classes)),
             *(_confidence(judged) if evidence.held or evidence.others else ()),
         ),
-        photos=tuple(_gallery(judged, order[:SHOWN], notes, evidence.masks)),
+        photos=tuple(_gallery(judged, chosen, notes, evidence.masks)),
         tables=tuple(tables),
+    )
+
+
+def _order_in_words(evidence: Evidence, judged: Predicted, wrong: int) -> str:
+    if evidence.task.dense:
+        return (
+            "The photos with the highest loss come first. The masks have the colors of the chart; "
+            "pixels that do not count are left out of the true one."
+        )
+    if judged.marks.dtype != np.bool_:
+        return "The photos with the highest loss come first."
+    if not wrong:
+        return f"All {len(judged.marks):,} {evidence.which} are predicted correctly{evidence.by}."
+    return (
+        f"{wrong:,} of {len(judged.marks):,} {evidence.which} are predicted wrongly"
+        f"{evidence.by}. Those with the highest loss come first."
     )
 
 
@@ -204,18 +206,18 @@ def _cell(value: str | float) -> str | int:
 def _gallery(
     predicted: Predicted,
     chosen: Sequence[int],
-    notes: Sequence[str] = (),
-    masks: Mapping[int, tuple[Picture, ...]] | None = None,
+    notes: Sequence[str],
+    masks: Mapping[int, tuple[Picture, ...]],
 ) -> Iterator[Photo]:
-    for number, index in enumerate(chosen):
+    for index, note in zip(chosen, notes, strict=True):
         verdict = predicted.verdicts[index]
-        pictures = (masks or {}).get(index, ())
+        pictures = masks.get(index, ())
         yield Photo(
             picture=None if pictures else thumbnail(predicted.photos, index),
             name=printable(predicted.photos.names[index]),
             truth=verdict.truth,
             guess=verdict.guess,
-            note=notes[number] if notes else f"loss {predicted.losses[index]:.2f}",
+            note=note,
             masks=pictures,
         )
 
@@ -241,7 +243,7 @@ def _hurting(task: Task, training: Predicted) -> Section:
     )
     chosen = order[:SHOWN]
     notes = [f"looks like {words[i]}; loss {training.losses[i]:.2f}" for i in chosen]
-    photos = tuple(_gallery(training, chosen, notes))
+    photos = tuple(_gallery(training, chosen, notes, {}))
     return Section(title="Photos that may hurt", text=(text,), photos=photos)
 
 
@@ -278,6 +280,6 @@ def _data(evidence: Evidence) -> Iterator[Section]:
         charts = (balance_chart(task.classes, training, held, task.noun),)
     if charts or skipped:
         rows = tuple((printable(file.name), file.reason) for file in skipped[:SKIPPED])
-        title = f"{len(skipped):,} file{'s' * (len(skipped) != 1)} skipped"
+        title = f"{counted(len(skipped), 'file')} skipped"
         tables = ((title, Table(("file", "reason"), rows)),) if skipped else ()
         yield Section(title="Photos", charts=charts, tables=tables)

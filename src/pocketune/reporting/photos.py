@@ -55,7 +55,7 @@ class Predicted:
 
 
 class Collector:
-    """Collects what a report says from batches of outputs, which it passes on.
+    """Collects what a report says of photos, from batches of outputs.
 
     Args:
         task: What is predicted.

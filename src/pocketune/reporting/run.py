@@ -14,7 +14,7 @@ from pocketune.device.train.record import RunRecord
 from pocketune.device.train.start import KEPT, RANDOM
 from pocketune.device.use.evaluate import run_photos
 from pocketune.device.use.model import Model
-from pocketune.errors import PocketuneError
+from pocketune.errors import PocketuneError, counted
 from pocketune.kit.names import METRICS
 from pocketune.kit.naming import full_title, network_title
 from pocketune.kit.storage import run_file
@@ -96,7 +96,8 @@ def _sections(
     progress("drawing what the photos show", 0.3)
     yield from photo_sections(evidence) if evidence else ()
     progress("drawing the memory", 0.7)
-    yield from _memory_sections(record, model.kit)
+    if record.memory_parts is not None:  # of a run in a browser, nothing is predicted
+        yield _memory(record, model.kit, MemoryEstimate(**record.memory_parts))
     yield _configuration(record, folder)
 
 
@@ -109,8 +110,8 @@ def _summary(record: RunRecord, model: Model) -> Iterator[str]:
     yield _quality(record)
     machine, peak = record.machine, record.peak_memory
     yield (
-        f"The run took {duration(record.seconds)} on {machine.cores} "
-        f"core{'s' * (machine.cores != 1)} of {machine.processor}. It took at most "
+        f"The run took {duration(record.seconds)} on {counted(machine.cores, 'core')} of "
+        f"{machine.processor}. It took at most "
         f"{format_size(peak)} of memory, {below_budget(peak, _budget(record))}."
     )
 
@@ -180,12 +181,6 @@ def _training(record: RunRecord, metrics: Metrics) -> Section:
 def _budget(record: RunRecord) -> int | None:
     budget = record.settings["budget"]
     return None if budget is None else int(budget)
-
-
-def _memory_sections(record: RunRecord, kit: Kit) -> Iterator[Section]:
-    """Nothing was predicted for a run in a browser, whose process is not measured."""
-    if record.memory_parts is not None:
-        yield _memory(record, kit, MemoryEstimate(**record.memory_parts))
 
 
 def _memory(record: RunRecord, kit: Kit, estimate: MemoryEstimate) -> Section:

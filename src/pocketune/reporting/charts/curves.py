@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pocketune.reporting.charts.style import (
     FIRST,
     FOURTH,
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 POINTS = 80
 """Points of a curve of training batches; each is the mean of its neighbors."""
 _ROWS = 60
-_NOTHING = "Nothing was measured."
 
 
 def metric_chart(
@@ -52,9 +53,7 @@ def metric_chart(
             axes.set_ylim(top=min(1.03, axes.get_ylim()[1]))
     return Chart(
         f"{name.capitalize() if name.islower() else name} over the steps",
-        _told(held, name, style, "on the validation photos")
-        or _told(metrics.of_epochs(name), name, style, "on the training batches")
-        or _NOTHING,
+        _told(metrics, name, style),
         made.svg,
         _epochs(metrics, name, style),
     )
@@ -68,12 +67,9 @@ def loss_chart(metrics: Metrics) -> Chart:
         _plot(made.axes, held, "validation photos", FIRST, marker="o")
         _finish(made.axes, lambda value: f"{value:g}")
         made.axes.set_ylim(bottom=0)
-    text = _told(held, "loss", ".3f", "on the validation photos")
     return Chart(
         "Loss over the steps",
-        text
-        or _told(metrics.of_epochs("loss"), "loss", ".3f", "on the training batches")
-        or _NOTHING,
+        _told(metrics, "loss", ".3f"),
         made.svg,
         _epochs(metrics, "loss", ".3f"),
     )
@@ -91,7 +87,10 @@ def rate_chart(metrics: Metrics) -> Chart | None:
         made.axes.fill_between(thin.steps, thin.values, color=SECOND, alpha=0.12, linewidth=0)
         _finish(made.axes, lambda value: f"{value:g}", legend=False)
         made.axes.set_ylim(bottom=0)
-    rows = tuple((f"{step:.0f}", f"{value:.3g}") for step, value in _pairs(curve.thinned(20)))
+    few = curve.thinned(20)
+    rows = tuple(
+        (f"{step:.0f}", f"{value:.3g}") for step, value in zip(few.steps, few.values, strict=True)
+    )
     return Chart(
         "Learning rate of the weights",
         f"The rate rises to {max(known):.3g} and ends at {known[-1]:.2g}."
@@ -125,10 +124,13 @@ def _finish(axes: Any, shown: Callable[[float], str], *, legend: bool = True) ->
         axes.figure.legend(loc="outside upper left", ncols=3, borderaxespad=0.2, handlelength=1.4)
 
 
-def _told(curve: Curve, name: str, style: str, where: str) -> str:
-    """From where to where a value goes, in a sentence; empty without values."""
+def _told(metrics: Metrics, name: str, style: str) -> str:
+    """From where to where a value goes on the validation photos, or else in training."""
+    curve, where = metrics.of_epochs(f"validation_{name}"), "on the validation photos"
     if not curve.values:
-        return ""
+        curve, where = metrics.of_epochs(name), "on the training batches"
+    if not curve.values:
+        return "Nothing was measured."
     if len(curve.values) == 1:
         return f"The {name} {where} is {curve.values[0]:{style}}."
     first, last = curve.values[0], curve.values[-1]
@@ -139,25 +141,20 @@ def _told(curve: Curve, name: str, style: str, where: str) -> str:
     return f"{text}."
 
 
-def _pairs(curve: Curve) -> list[tuple[float, float]]:
-    return list(zip(curve.steps, curve.values, strict=True))
-
-
 def _epochs(metrics: Metrics, name: str, style: str) -> Table:
     """The value at the end of each epoch; of many epochs, evenly spread ones."""
-    lines, count = metrics.epochs, len(metrics.epochs)
-    chosen = {round(i * (count - 1) / max(1, _ROWS - 1)) for i in range(min(count, _ROWS))}
-    if count <= _ROWS:
-        chosen = set(range(count))
+    count = len(metrics.epochs)
+    chosen = np.linspace(0, count - 1, min(count, _ROWS)).round().astype(int)
+    lines = [metrics.epochs[i] for i in chosen]
     return Table(
         ("step", f"training {name}", f"validation {name}"),
         tuple(
             (
-                f"{lines[i]['step']:,}",
-                _shown(lines[i].get(name), style),
-                _shown(lines[i].get(f"validation_{name}"), style),
+                f"{line['step']:,}",
+                _shown(line.get(name), style),
+                _shown(line.get(f"validation_{name}"), style),
             )
-            for i in sorted(chosen)
+            for line in lines
         ),
     )
 

@@ -54,7 +54,7 @@ def parts_chart(parts: Sequence[Part], measured: int, budget: int | None) -> Cha
         axes.set_xlabel("MB")
         axes.tick_params(axis="y", colors=INK)
         if budget is not None:
-            _limit(axes, budget, vertical=True)
+            _draw_vertical_budget(axes, budget)
         axes.figure.legend(
             loc="outside upper left", ncols=4, handlelength=0.9, handleheight=0.9,
             columnspacing=1.3, borderaxespad=0.2,
@@ -94,7 +94,7 @@ def step_chart(memory: StepMemory, measured: int, budget: int | None) -> Chart:
         axes.set_xlim(0, len(totals))
         axes.set_ylim(0, top * 1.13)
         if budget is not None:
-            _limit(axes, budget)
+            _draw_horizontal_budget(axes, budget)
         if 0 < memory.frozen < len(totals):
             axes.axvline(memory.frozen, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
             _phase(axes, memory.frozen / 2, "frozen part")
@@ -112,22 +112,22 @@ def step_chart(memory: StepMemory, measured: int, budget: int | None) -> Chart:
     return Chart("Memory over a training step", text, made.svg, table, wide=True)
 
 
-def _limit(axes: Any, budget: int, *, vertical: bool = False) -> None:
-    """The line of the budget."""
-    text, at = f"budget {format_size(budget)}", budget / 1e6
-    if vertical:
-        axes.axvline(at, color=LIMIT, linewidth=1.6)
-        place, offset, align = (at, 0.5), (-5, 0), "right"
-        axes.annotate(
-            text, place, offset, xycoords=("data", "axes fraction"), textcoords="offset points",
-            ha=align, va="center", color=LIMIT, fontweight="bold",
-        )  # fmt: skip
-    else:
-        axes.axhline(at, color=LIMIT, linewidth=1.6)
-        axes.annotate(
-            text, (1, at), (-3, 4), xycoords=("axes fraction", "data"),
-            textcoords="offset points", ha="right", color=LIMIT, fontweight="bold",
-        )  # fmt: skip
+def _draw_vertical_budget(axes: Any, budget: int) -> None:
+    axes.axvline(budget / 1e6, color=LIMIT, linewidth=1.6)
+    axes.annotate(
+        f"budget {format_size(budget)}", (budget / 1e6, 0.5), (-5, 0),
+        xycoords=("data", "axes fraction"), textcoords="offset points", ha="right", va="center",
+        color=LIMIT, fontweight="bold",
+    )  # fmt: skip
+
+
+def _draw_horizontal_budget(axes: Any, budget: int) -> None:
+    axes.axhline(budget / 1e6, color=LIMIT, linewidth=1.6)
+    axes.annotate(
+        f"budget {format_size(budget)}", (1, budget / 1e6), (-3, 4),
+        xycoords=("axes fraction", "data"), textcoords="offset points", ha="right",
+        color=LIMIT, fontweight="bold",
+    )  # fmt: skip
 
 
 def _phase(axes: Any, place: float, text: str) -> None:
