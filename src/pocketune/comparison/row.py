@@ -59,6 +59,12 @@ class Row:
         )
 
     @property
+    def runs(self) -> str:
+        """The number of finished runs, and of how many if some failed."""
+        done = len(self.scores)
+        return f"{done} of {done + self.failed}" if self.failed else str(done)
+
+    @property
     def mean(self) -> float | None:
         """Mean score over the seeds; None without a finished run."""
         return statistics.fmean(self.scores) if self.scores else None

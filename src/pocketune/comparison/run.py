@@ -75,22 +75,15 @@ def compare(
     return board.comparison
 
 
-def _made(
-    series: Sequence[Series], out: Path, *, ray: bool, keep_runs: bool
-) -> Iterator[Cell] | Iterable[Cell]:
+def _made(series: Sequence[Series], out: Path, *, ray: bool, keep_runs: bool) -> Iterator[Cell]:
     with writing(f"the folder {out}"):
         for folder in ("cells", "runs"):
             (out / folder).mkdir(exist_ok=True)
     if not ray:
-        return _one_by_one(series, out, keep_runs=keep_runs)
+        return (cell for each in series for cell in run_series(each, out, keep_runs=keep_runs))
     from pocketune.comparison.distributed import run_on_ray
 
     return run_on_ray(series, out, keep_runs=keep_runs)
-
-
-def _one_by_one(series: Iterable[Series], out: Path, *, keep_runs: bool) -> Iterator[Cell]:
-    for each in series:
-        yield from run_series(each, out, keep_runs=keep_runs)
 
 
 class _Board:

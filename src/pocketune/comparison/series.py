@@ -87,11 +87,10 @@ class Series:
         return Planned(replace(cell, model=model, method=tried), settings)
 
     def _planned(self, settings: dict[str, Any], seed: int, part: Part) -> Planned:
-        own = {"seed": seed}
         ours: dict[str, Any] = {"checkpoint_seconds": _CHECKPOINT_SECONDS}
         if part == "validation":  # however few photos there are, some have to be scored
             ours["val_fraction"] = TUNING_FRACTION
-        settings = {**ours, **settings, **own}
+        settings = {**ours, **settings, "seed": seed}
         cell = Cell(
             photos=self.photos.label,
             model=self.model.label,
@@ -147,9 +146,9 @@ def _series(
     has_test: bool,
     names: str,
 ) -> Series:
-    of_method = method.settings if method else {}
     from pocketune import __version__
 
+    of_method = method.settings if method else {}
     given = {**grid.settings, **photos.settings, **model.settings, **of_method}
     settings = {name: value for name, value in given.items() if value is not None}
     name, made_of = _origin(model, method)

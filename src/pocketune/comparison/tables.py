@@ -105,7 +105,7 @@ def columns_of(rows: Sequence[Row]) -> list[Column]:
         Column("method", lambda row: row.method, False),
         *([Column("scored on", lambda row: row.part, False)] if several else []),
         Column(title, _score),
-        Column("runs", _runs),
+        Column("runs", lambda row: row.runs),
         Column("improved", lambda row: "" if row.improved is None else str(row.improved)),
         Column("peak MB", lambda row: _scaled(row.peak_memory, 1e6, ".0f")),
         Column("step ms", lambda row: _scaled(row.step_seconds, 1e-3, ".3g")),
@@ -129,11 +129,6 @@ def _score(row: Row) -> str:
 
 def _result(row: Row) -> str:
     return format_size(row.records[0].result_bytes) if row.records else ""
-
-
-def _runs(row: Row) -> str:
-    done = len(row.scores)
-    return f"{done} of {done + row.failed}" if row.failed else str(done)
 
 
 def _of_first(row: Row, name: str, unit: float, style: str) -> str:

@@ -181,12 +181,11 @@ def _table(rows: list[Row]) -> Table:
 
 def _cells(row: Row) -> tuple[str, ...]:
     record = row.records[0] if row.records else None
-    runs = len(row.scores)
     return (
         row.model,
         row.method,
         _score(row),
-        f"{runs} of {runs + row.failed}" if row.failed else str(runs),
+        row.runs,
         "-" if row.improved is None else str(row.improved),
         format_size(row.peak_memory) if row.peak_memory else "-",
         duration(row.step_seconds) if row.step_seconds else "-",

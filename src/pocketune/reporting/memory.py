@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pocketune.device.memory.estimate import MemoryEstimate
 from pocketune.device.memory.graphs import arena_size, feature_bytes
@@ -103,30 +103,26 @@ def step_memory(kit: Kit, estimate: MemoryEstimate, classes: int) -> StepMemory 
         return None
     manifest = kit.manifest
     sizes = {"N": 1, "classes": classes, "batch": manifest.batch}
-    nodes: list[Node] = []
+
+    def arena(file: str, graph: GraphSpec, images: int = 1) -> tuple[Any, list[int]]:
+        """The operators of a graph, and the arena's bytes while each runs for so many images."""
+        model = onnx.load_from_string(kit.read(file))
+        scale = images * (arena_size(graph) / max(1, graph.memory))
+        live = fused(model, sizes).timeline(model.graph.node)
+        return model.graph.node, [round(scale * size) for size in live]
+
+    frozen: list[Node] = []
     if manifest.features is not None:
-        model = onnx.load_from_string(kit.read(FEATURES))
-        line = fused(model, sizes).timeline(model.graph.node)
-        scale = manifest.images_at_once * _scale(manifest.graphs["features"])
-        nodes += [Node("frozen part", round(scale * size)) for size in line]
-    frozen = len(nodes)
-    model = onnx.load_from_string(kit.read(STEP))
-    trained = {spec.name for spec in manifest.parameters}
-    line = fused(model, sizes).timeline(model.graph.node)
-    scale = _scale(manifest.graphs["step"])
-    blocks = _blocks([list(node.input) for node in model.graph.node], trained)
+        _, line = arena(FEATURES, manifest.graphs["features"], manifest.images_at_once)
+        frozen = [Node("frozen part", size) for size in line]
     step = manifest.graphs["step"]
+    operators, line = arena(STEP, step)
+    names = {spec.name for spec in manifest.parameters}
+    blocks = _blocks([list(node.input) for node in operators], names)
     packed = step.weights if step.packs else 0
-    nodes += [
-        Node(block, round(scale * size) + packed) for block, size in zip(blocks, line, strict=True)
-    ]
+    trained = [Node(block, size + packed) for block, size in zip(blocks, line, strict=True)]
     base = estimate.total - estimate.activations + feature_bytes(manifest, manifest.batch)
-    return StepMemory(base, tuple(nodes), frozen)
-
-
-def _scale(graph: GraphSpec) -> float:
-    """Bytes of the arena for each byte of the live tensors at the peak."""
-    return arena_size(graph) / max(1, graph.memory)
+    return StepMemory(base, (*frozen, *trained), len(frozen))
 
 
 def _blocks(inputs: Sequence[Sequence[str]], trained: set[str]) -> list[str]:
