@@ -61,10 +61,10 @@ class SubnetConfig:
         Raises:
             PocketuneError: A key is unknown or missing, or a value is invalid.
         """
-        wanted = set(cls.__dataclass_fields__)
+        known = cls.__dataclass_fields__
         needed = {"depths", "kernels", "expansions"}
-        if not isinstance(values, Mapping) or set(values) - wanted or needed - set(values):
+        if not isinstance(values, Mapping) or set(values) - set(known) or needed - set(values):
             raise PocketuneError(
-                f"the sub-network {values!r} is not understood: its keys are {', '.join(wanted)}"
+                f"the sub-network {values!r} is not understood: its keys are {', '.join(known)}"
             )
         return cls(**values)

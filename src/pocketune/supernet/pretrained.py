@@ -9,7 +9,7 @@ from pocketune.errors import PocketuneError
 from pocketune.networks import NetworkConfig, about
 from pocketune.networks.architectures.mobilenet_v2 import STAGES
 from pocketune.supernet.config import SubnetConfig
-from pocketune.supernet.space import FIRST_BLOCK, Space
+from pocketune.supernet.space import FIRST_BLOCK, Space, stored_name
 
 NAME = "mobilenet_v2"
 FIXED = ("channels", "width", "classes", "padding", "norm", "standardized", "feature_fusion")
@@ -76,15 +76,10 @@ def fill(stored: nn.Module, network: nn.Module, space: Space) -> None:
     Raises:
         PocketuneError: The network has modules of another shape than the space.
     """
-    blocks = space.active(pretrained_config(space))
-    places = [*range(FIRST_BLOCK), *(FIRST_BLOCK + block for block in blocks)]
-    places.append(FIRST_BLOCK + space.blocks)
+    places = space.places(pretrained_config(space))
     own = stored.state_dict()
-    for name, value in network.state_dict().items():
-        part, _, rest = name.partition(".")
-        if part == "features":
-            number, _, rest = rest.partition(".")
-            name = f"features.{places[int(number)]}.{rest}"
+    for own_name, value in network.state_dict().items():
+        name = stored_name(own_name, places)
         if name not in own:
             raise PocketuneError(
                 f"the network has {name}, for which the space has no place: give the space lite "

@@ -1,6 +1,6 @@
 """The space of sub-networks that share the weights of a supernet."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any
@@ -31,6 +31,15 @@ FIRST_BLOCK = 2
 def block_path(number: int) -> str:
     """The path of an elastic block in a network, counted among those that run."""
     return f"features.{FIRST_BLOCK + number}"
+
+
+def stored_name(name: str, places: Sequence[int]) -> str:
+    """The name in the largest sub-network of a tensor of one with these `Space.places`."""
+    part, _, rest = name.partition(".")
+    if part != "features":
+        return name
+    number, _, rest = rest.partition(".")
+    return f"features.{places[int(number)]}.{rest}"
 
 
 @dataclass(frozen=True)
@@ -194,6 +203,11 @@ class Space:
         deepest = self.depths[-1]
         inside = [s * deepest + p for s, depth in enumerate(config.depths) for p in range(depth)]
         return [*inside, self.blocks - 1]
+
+    def places(self, config: SubnetConfig) -> list[int]:
+        """For each part of a sub-network's `features`, its place in those of the largest one."""
+        inside = (FIRST_BLOCK + block for block in self.active(config))
+        return [*range(FIRST_BLOCK), *inside, FIRST_BLOCK + self.blocks]  # the last is the fusion
 
     def canonical(self, config: SubnetConfig) -> SubnetConfig:
         """The config with the smallest choices where they have no effect.

@@ -16,7 +16,7 @@ from pocketune.supernet.config import SubnetConfig
 from pocketune.supernet.pretrained import fill, space_around
 from pocketune.supernet.sharing import leading, module_kernel, smaller_kernel
 from pocketune.supernet.sorting import sort_hidden
-from pocketune.supernet.space import FIRST_BLOCK, Space, block_path
+from pocketune.supernet.space import FIRST_BLOCK, Space, block_path, stored_name
 from pocketune.surgery import BRANCH
 from pocketune.weights.saved import build
 
@@ -220,28 +220,22 @@ class Supernet(nn.Module):
 
     def _state(self, config: SubnetConfig, skeleton: nn.Module) -> dict[str, Tensor]:
         stored = dict(_tensors(self.network))
-        places = [*range(FIRST_BLOCK), *(FIRST_BLOCK + b for b in self.space.active(config))]
-        places.append(FIRST_BLOCK + self.space.blocks)  # feature fusion
+        places = self.space.places(config)
         state = {}
         for name, wanted in _tensors(skeleton):
-            part, _, rest = name.partition(".")
-            if part != "features":
-                state[name] = stored[name]
-                continue
-            number, _, rest = rest.partition(".")
-            place = places[int(number)]
-            value = stored[f"features.{place}.{rest}"]
-            state[name] = self._cut(value, rest, place - FIRST_BLOCK, wanted.shape)
+            whole = stored_name(name, places)
+            state[name] = self._cut(whole, stored[whole], wanted.shape)
         return state
 
-    def _cut(self, stored: Tensor, rest: str, block: int, shape: torch.Size) -> Tensor:
-        """The part of a stored tensor of a block that has this shape."""
+    def _cut(self, name: str, stored: Tensor, shape: torch.Size) -> Tensor:
+        """The part of a stored tensor that has this shape."""
         if stored.shape == shape:
             return stored
+        _, place, rest = name.split(".", 2)
         if rest == MODULE:
             return module_kernel(stored, shape)
         if rest == DEPTHWISE and shape[-1] != stored.shape[-1]:
-            matrices = self.matrices[str(block)]
+            matrices = self.matrices[str(int(place) - FIRST_BLOCK)]
             assert isinstance(matrices, nn.ParameterDict)
             by_kernel = {int(kernel): matrix for kernel, matrix in matrices.items()}
             return smaller_kernel(stored[: shape[0]], shape[-1], by_kernel)
