@@ -114,6 +114,17 @@ describe.skipIf(missing)("for everybody", () => {
     await page.context().close();
   });
 
+  it("what has the focus is not behind the header of a phone", async () => {
+    const page = await openPage(browser, studio.url, { viewport: { width: 390, height: 844 } });
+    await collect(page, photos(10));
+    await train(page, "last", given.ENDLESS);
+    const pause = page.getByRole("button", { name: "Pause" });
+    await pause.waitFor();
+    const { height } = (await page.getByRole("banner").boundingBox())!;
+    await expect.poll(async () => (await pause.boundingBox())!.y).toBeGreaterThan(height);
+    await page.context().close();
+  });
+
   it("the keyboard selects, moves and deletes photos", async () => {
     const page = await openPage(browser, studio.url);
     await collect(page, photos(4));
