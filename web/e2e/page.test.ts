@@ -530,11 +530,15 @@ describe.skipIf(missing)("the browser", () => {
     const isOn = () =>
       page.evaluate(() => [...document.querySelectorAll("video")].some((each) => each.srcObject));
     await expect.poll(isOn).toBe(true);
+    const other = section.getByRole("button", { name: "Other camera" });
+    await other.click();
+    await expect.poll(isOn).toBe(true);
     await goTo(page, "Take along");
     await expect.poll(isOn).toBe(false);
     await expect.poll(() => page.getByRole("alert").innerText()).toBe("");
     await goTo(page, "Use");
     await section.getByRole("button", { name: "Start the camera" }).waitFor();
+    expect(await other.count()).toBe(0);
     expect(page.errors).toEqual([]);
     await page.context().close();
   });

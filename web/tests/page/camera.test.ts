@@ -11,13 +11,16 @@ interface Stream {
 let camera: Camera;
 let streams: Stream[];
 let lost: string[];
+/** The sides of the device that were asked for. */
+let sides: unknown[];
 /** What the user answers when the page asks for the camera, one by one. */
 let answers: ((agreed: boolean) => void)[];
 
 beforeEach(() => {
-  [streams, answers] = [[], []];
-  const getUserMedia = () =>
+  [streams, answers, sides] = [[], [], []];
+  const getUserMedia = ({ video }: { video: MediaTrackConstraints }) =>
     new Promise((resolve, reject) => {
+      sides.push(video.facingMode);
       answers.push((agreed) => {
         if (!agreed) return reject(new DOMException("", "NotAllowedError"));
         const track = Object.assign(new EventTarget(), { stop: () => (stream.isOn = false) });
@@ -65,6 +68,15 @@ it("of two cameras that are asked for, the last one is on", async () => {
   answers[0]!(true);
   await Promise.all(both);
   expect([camera.isOpen, on()]).toEqual([true, [true, false]]);
+});
+
+it("the side that was chosen is that of the next camera, too", () => {
+  void camera.open();
+  void camera.turn();
+  void new Camera(camera.video, () => undefined).open();
+  const [first, ...others] = sides;
+  expect(new Set(sides)).toEqual(new Set(["environment", "user"]));
+  expect(others).not.toContain(first);
 });
 
 it("a camera that is unplugged is told in a sentence, but none that was closed before", async () => {

@@ -6,8 +6,10 @@ import { SIDE, type Signature, signatureOf } from "./distinct";
 /** Shorter side of a frame that is kept, in pixels. */
 const FRAME = 384;
 
+/** The side that was chosen holds for all cameras of the page. */
+let facing: "user" | "environment" = "environment";
+
 export class Camera {
-  private facing: "user" | "environment" = "environment";
   private stream: MediaStream | undefined;
   /** Counts what is asked of it: a camera that comes after something else was asked is let go. */
   private asked = 0;
@@ -35,7 +37,7 @@ export class Camera {
     try {
       if (!navigator.mediaDevices) throw new DOMException("", "NotFoundError");
       const stream = await navigator.mediaDevices.getUserMedia({
-        video: { facingMode: this.facing, width: { ideal: 640 }, height: { ideal: 480 } },
+        video: { facingMode: facing, width: { ideal: 640 }, height: { ideal: 480 } },
       });
       if (asked !== this.asked) return end(stream);
       this.stream = stream;
@@ -55,7 +57,7 @@ export class Camera {
 
   /** Open the camera on the other side of the device. */
   turn(): Promise<void> {
-    this.facing = this.facing === "user" ? "environment" : "user";
+    facing = facing === "user" ? "environment" : "user";
     return this.open();
   }
 

@@ -37,6 +37,12 @@ export class UseView {
     "primary",
     attempting(() => this.toggleCamera()),
   );
+  private readonly other = button(
+    texts.otherCamera,
+    "plain",
+    attempting(() => this.camera.turn()),
+    { hidden: true },
+  );
   private model: ModelInUse | undefined;
   private spoken = { when: 0, what: "" };
 
@@ -109,7 +115,7 @@ export class UseView {
       "div",
       { class: "card drop" },
       h("p", {}, texts.dropPhotos),
-      h("div", { class: "row" }, this.start, choose),
+      h("div", { class: "row" }, this.start, this.other, choose),
     );
   }
 
@@ -172,7 +178,7 @@ export class UseView {
     await this.camera.open();
     if (!this.camera.isOpen || !this.model) return; // the part was left meanwhile
     setText(this.start, texts.stopCamera);
-    this.video.hidden = false;
+    this.video.hidden = this.other.hidden = false;
     await this.watch(this.model);
   }
 
@@ -199,7 +205,7 @@ export class UseView {
 
   private stopCamera(): void {
     this.camera.close();
-    this.video.hidden = true;
+    this.video.hidden = this.other.hidden = true;
     this.live.replaceChildren();
     setText(this.start, texts.startCamera);
   }
