@@ -729,6 +729,22 @@ describe.skipIf(missing)("the result of a run", () => {
     await page.context().close();
   });
 
+  it("says how many classes its accuracy leaves out", async () => {
+    const page = await openPage(browser, studio.url);
+    const [red, ...others] = photos(10);
+    await collect(page, [
+      red!,
+      ...others.map(({ name, files }) => ({ name, files: files.slice(7) })),
+    ]);
+    await train(page, "last", 0);
+    await given.trained(page);
+    const said = await page.getByText(/^It recognizes/).innerText();
+    expect(said).toMatch(
+      /of 2 held-out photos, .* None are held out of 2 classes with fewer than ten/,
+    );
+    await page.context().close();
+  });
+
   it("is replaced by a file only if it was downloaded, or that is confirmed", async () => {
     const page = await openPage(browser, studio.url);
     await collect(page, photos(2));

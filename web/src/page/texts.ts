@@ -370,6 +370,10 @@ export const texts = {
     attributes: (accuracy: string, count: number, seconds: number) =>
       `It tells ${accuracy} of the attributes of ${counted(count, "held-out photo")} correctly, after ${duration(seconds)}.`,
   },
+  notHeldOut: (classes: number) =>
+    classes
+      ? ` None are held out of ${counted(classes, "class")} with fewer than ten photos: nothing tells how well the network recognizes ${classes === 1 ? "it" : "them"}.`
+      : "",
   doneNoVal: {
     classification: (seconds: number) =>
       `It has learned all of your photos in ${duration(seconds)}. With ten of each class, some are held out to see how good it is.`,

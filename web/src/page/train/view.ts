@@ -255,7 +255,7 @@ export class TrainView {
           texts.percent(best.value),
           result.photos.validation,
           result.seconds,
-        )
+        ) + texts.notHeldOut(notHeldOut(result))
       : texts.doneNoVal[result.task](result.seconds);
     fill(
       this.result,
@@ -317,6 +317,12 @@ export class TrainView {
     this.curves.goOn();
     this.set("running");
   }
+}
+
+/** How many classes have no photo that is held out. */
+function notHeldOut({ task, confusion: [confusion = []] }: RunResult): number {
+  if (task === "attributes") return 0;
+  return confusion.filter((row) => !row.some(Boolean)).length;
 }
 
 function settingsForm() {
