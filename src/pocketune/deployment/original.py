@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from pocketune.arrays import StrPath
 from pocketune.compiler.progress import Progress
 from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.compiler.quantize.error import relative_error, run_features
+from pocketune.compiler.quantize.search import quantize_features
 from pocketune.data import ImageDataset
 from pocketune.deployment.agreement import Agreement, Predict, agreement
 from pocketune.deployment.photos import CALIBRATED, COMPARED, photos_for, sampled_images
 from pocketune.device.use.export import export, refuse_to_overwrite
 from pocketune.device.use.model import Model, as_model
+from pocketune.kit.manifest import Quantization
 
 
 @dataclass(frozen=True)
@@ -71,14 +74,23 @@ class Original:
         """Whether there are photos to compare on, and they are those to calibrate on."""
         return self.held_out is not None and self.held_out is self.train
 
-    def calibration(self) -> Calibration:
-        """Images of the photos to calibrate on.
+    def quantized(
+        self, plain: onnx.ModelProto, operators: Sequence[str]
+    ) -> tuple[onnx.ModelProto, Quantization]:
+        """The model in integers, calibrated on its photos; see `quantize_features`.
+
+        Args:
+            plain: The same function, in float32.
+            operators: What is quantized.
 
         Raises:
             PocketuneError: Fewer than two photos can be read.
         """
         assert self.train is not None
-        return Calibration(sampled_images(self.train, self.model, CALIBRATED, least=2))
+        images = sampled_images(self.train, self.model, CALIBRATED, least=2)
+        return quantize_features(
+            plain, Calibration(images), self.graph, output="logits", operators=operators
+        )
 
     def error(self, reduced: Predict) -> float:
         """Error of the logits in fewer bits on random images, as a share of their norm."""

@@ -12,7 +12,6 @@ from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_floa
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.compiler.progress import Progress, silent
 from pocketune.compiler.quantize.error import run_features
-from pocketune.compiler.quantize.search import quantize_features
 from pocketune.compiler.quantize.static import OPERATORS
 from pocketune.deployment.original import Original
 from pocketune.deployment.plain import plain_model
@@ -63,13 +62,7 @@ def export_reduced(
     quantization: Quantization | None = None
     progress(f"converting to {precision}", 0.1)
     if precision == "int8":
-        result, quantization = quantize_features(
-            plain,
-            original.calibration(),
-            original.graph,
-            output="logits",
-            operators=INTEGER_OPERATORS,
-        )
+        result, quantization = original.quantized(plain, INTEGER_OPERATORS)
     else:
         result = convert_float_to_float16(plain, keep_io_types=True, op_block_list=IN_FLOAT32)
     _keep_facts(original.graph, result)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.compiler.progress import Progress, silent
-from pocketune.compiler.quantize.search import quantize_features
 from pocketune.deployment.original import Original
 from pocketune.deployment.reduced import INTEGER_OPERATORS
 from pocketune.deployment.result import Reduced, write_export
@@ -51,8 +50,8 @@ def export_tflite(
 
     It takes uint8 `images` (1, S, S, 3) and gives float32 `logits` (1, classes), or
     (1, h, w, classes) for `segmentation`. With `int8`, the model is quantized as
-    `export_reduced` does, and nearly all operators between
-    compute with integers. The file is run by LiteRT before it gets its name.
+    `export_reduced` does, and nearly all operators between compute with integers. The file is run
+    by LiteRT before it gets its name.
 
     Args:
         model: A run or a kit.
@@ -76,13 +75,7 @@ def export_tflite(
     Translator(plain).translate()  # refuses an operator before the minutes of quantization
     progress(f"converting to {precision}", 0.1)
     if precision == "int8":
-        plain, quantization = quantize_features(
-            plain,
-            original.calibration(),
-            original.graph,
-            output="logits",
-            operators=IN_INTEGERS,
-        )
+        plain, quantization = original.quantized(plain, IN_INTEGERS)
     content = Translator(plain).translate()
     if precision == "float32":
         _check(original, content)

@@ -24,6 +24,7 @@ from pocketune.deployment.tflite.values import (
     Result,
     Value,
     arrays_of,
+    ordered,
     readers_of,
     unsupported,
 )
@@ -155,6 +156,20 @@ class Translator:
             self._real[tensor] = self.graph.add("DEQUANTIZE", [tensor], floats)
         return Value(self._real[tensor], value.last)
 
+    def read(
+        self, node: onnx.NodeProto, *, integers: bool = True, activation: bool = False
+    ) -> tuple[Value, Result]:
+        """The first value that a node reads, as its operator does, and the result.
+
+        Args:
+            node: The node, which computes with integers if it reads some.
+            integers: Whether it can compute with integers.
+            activation: As for `result`.
+        """
+        x = self.value(node.input[0])
+        result = self.result(node, integers=integers and x.integers, activation=activation)
+        return self.as_for(x, result), result
+
     def as_for(self, value: Value, result: Result) -> Value:
         """The value as the operator of a result reads it."""
         return value if result.scales is not None else self.real(value)
@@ -167,19 +182,25 @@ class Translator:
         """The value in the order of ONNX."""
         return Value(self._ordered(value, FIRST)) if value.last else value
 
-    def _ordered(self, value: Value, order: Sequence[int]) -> Tensor:
+    def _ordered(self, value: Value, order: tuple[int, ...]) -> Tensor:
         x = value.tensor
-        shape = tuple(x.shape[axis] for axis in order)
-        y = Tensor(f"{x.name}/ordered", shape, x.dtype, x.scales)
+        y = Tensor(f"{x.name}/ordered", ordered(x.shape, order), x.dtype, x.scales)
         spatial = x.shape[1:3] if value.last else x.shape[2:]
-        if spatial == (1, 1):
-            return self.reshaped(x, y)
-        return self.graph.add(
-            "TRANSPOSE",
-            [x, self.integer_list("order", order)],
-            y,
-            options="TransposeOptions",
-        )
+        return self.reshaped(x, y) if spatial == (1, 1) else self.transposed(x, y, order)
+
+    def transposed(self, x: Tensor, y: Tensor, order: Sequence[int]) -> Tensor:
+        """The same numbers with the axes in another order."""
+        inputs = [x, self.integer_list("order", order)]
+        return self.graph.add("TRANSPOSE", inputs, y, options="TransposeOptions")
+
+    def of_rank(self, x: Tensor, rank: int) -> Tensor:
+        """The same numbers behind as many axes of length 1 as it takes."""
+        shape = (1,) * (rank - len(x.shape)) + x.shape
+        if shape == x.shape:
+            return x
+        if x.data is not None:
+            return self.constant(x.name, x.data.reshape(shape))
+        return self.reshaped(x, Tensor(f"{x.name}/shaped", shape, x.dtype, x.scales))
 
     def reshaped(self, x: Tensor, y: Tensor) -> Tensor:
         """The same numbers in another shape."""

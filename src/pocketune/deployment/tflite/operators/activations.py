@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,9 +26,8 @@ _PROBABILITIES = Scales.of(1 / 256, -128)
 @translates("Relu", "Clip")
 def clip(t: Translator, node: onnx.NodeProto) -> None:
     """Bounds of values."""
-    x, kind = t.value(node.input[0]), t.activation(node)
-    result = t.result(node, integers=x.integers and kind is not None)
-    x = t.as_for(x, result)
+    kind = t.activation(node)
+    x, result = t.read(node, integers=kind is not None)
     if kind is not None:
         t.emit(kind, [x.tensor], result, x.tensor.shape, last=x.last)
         return
@@ -49,11 +49,7 @@ def clip(t: Translator, node: onnx.NodeProto) -> None:
 @translates("HardSwish")
 def hard_swish(t: Translator, node: onnx.NodeProto) -> None:
     """X times its hard sigmoid."""
-    x = t.value(node.input[0])
-    result = t.result(node, integers=x.integers)
-    x = t.as_for(x, result)
-    options = "HardSwishOptions"
-    t.emit("HARD_SWISH", [x.tensor], result, x.tensor.shape, last=x.last, options=options)
+    _apply(t, node, "HARD_SWISH", options="HardSwishOptions")
 
 
 @translates("Gelu")
@@ -61,11 +57,7 @@ def gelu(t: Translator, node: onnx.NodeProto) -> None:
     """X times the share of the standard normal distribution below it."""
     if attributes(node).get("approximate", b"none") != b"none":
         raise unsupported(node, " by an approximation")
-    x = t.value(node.input[0])
-    result = t.result(node, integers=x.integers)
-    x = t.as_for(x, result)
-    options = "GeluOptions"
-    t.emit("GELU", [x.tensor], result, x.tensor.shape, last=x.last, options=options)
+    _apply(t, node, "GELU", options="GeluOptions")
 
 
 @translates("HardSigmoid")
@@ -73,9 +65,7 @@ def hard_sigmoid(t: Translator, node: onnx.NodeProto) -> None:
     """X + 3 between 0 and 6, times a sixth; there is no operator for it."""
     if not is_sixth(node):
         raise unsupported(node, " other than x / 6 + 1 / 2")
-    x = t.value(node.input[0])
-    result = t.result(node, integers=x.integers)
-    x = t.as_for(x, result)
+    x, result = t.read(node)
     make = t.constant if result.scales is None else partial(rounded, t)
     one = (1,) * len(x.tensor.shape)
     sum_scales = Scales.of(6 / 255, -128) if result.scales is not None else None
@@ -102,20 +92,21 @@ def hard_sigmoid(t: Translator, node: onnx.NodeProto) -> None:
 @translates("Sigmoid")
 def sigmoid(t: Translator, node: onnx.NodeProto) -> None:
     """The logistic function."""
-    x = t.value(node.input[0])
-    result = t.result(node, integers=x.integers)
-    x = t.as_for(x, result)
-    t.emit("LOGISTIC", [x.tensor], result, x.tensor.shape, last=x.last, fixed=_PROBABILITIES)
+    _apply(t, node, "LOGISTIC", fixed=_PROBABILITIES)
+
+
+def _apply(t: Translator, node: onnx.NodeProto, kind: str, **how: Any) -> None:
+    """Translate a function of each value to one operator; `how` is as for `Translator.emit`."""
+    x, result = t.read(node)
+    t.emit(kind, [x.tensor], result, x.tensor.shape, last=x.last, **how)
 
 
 @translates("Softmax")
 def softmax(t: Translator, node: onnx.NodeProto) -> None:
     """Probabilities along the last axis."""
-    x = t.value(node.input[0])
     rank = len(t.shape(node.input[0]))
     axis = attributes(node).get("axis", -1) % rank
-    result = t.result(node, integers=x.integers)
-    x = t.as_for(x, result)
+    x, result = t.read(node)
     if axis == 1 and rank == 4:
         x = t.last(x)
     elif axis == rank - 1:

@@ -96,11 +96,7 @@ def _operand(t: Translator, name: str, result: Result, rank: int, *, last: bool)
     value = t.as_for(t.value(name), result)
     if not last or value.last:
         return value.tensor
-    x = value.tensor
-    if len(x.shape) < rank:
-        shape = (1,) * (rank - len(x.shape)) + x.shape
-        x = t.reshaped(x, Tensor(f"{x.name}/shaped", shape, x.dtype, x.scales))
-    return t.last(Value(x)).tensor
+    return t.last(Value(t.of_rank(value.tensor, rank))).tensor
 
 
 def _normalization(t: Translator, node: onnx.NodeProto) -> bool:

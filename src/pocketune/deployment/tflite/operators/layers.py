@@ -30,9 +30,8 @@ def conv(t: Translator, node: onnx.NodeProto) -> None:
     given, shape = attributes(node), t.shape(node.input[1])
     if len(shape) != 4:
         raise unsupported(node, f" of {len(shape) - 2} dimensions")
-    x = t.value(node.input[0])
-    result = t.result(node, integers=x.integers, activation=True)
-    x = t.last(t.as_for(x, result))
+    x, result = t.read(node, activation=True)
+    x = t.last(x)
     groups, dilations = given.get("group", 1), given.get("dilations", [1, 1])
     channels = x.tensor.shape[3]
     window = tuple((k - 1) * d + 1 for k, d in zip(shape[2:], dilations, strict=True))
@@ -83,8 +82,7 @@ def matmul(t: Translator, node: onnx.NodeProto) -> None:
         return
     values = [t.plain(t.real(t.value(name))).tensor for name in node.input]
     shape = t.shape(node.output[0])
-    rank = len(shape)
-    values = [_of_rank(t, value, rank) for value in values]
+    values = [t.of_rank(value, len(shape)) for value in values]
     options = "BatchMatMulOptions"
     t.emit("BATCH_MATMUL", values, Result(node.output[0]), shape, options=options)
 
@@ -92,9 +90,8 @@ def matmul(t: Translator, node: onnx.NodeProto) -> None:
 def _linear(t: Translator, node: onnx.NodeProto, *, transposed: bool) -> None:
     if not t.is_constant(node.input[1]):
         raise unsupported(node, " of two inputs")
-    x = t.value(node.input[0])
-    result = t.result(node, integers=x.integers, activation=True)
-    x = t.plain(t.as_for(x, result))
+    x, result = t.read(node, activation=True)
+    x = t.plain(x)
     order = (0, 1) if transposed else (1, 0)
     kernel = weights_of(t, node.input[1], order, integers=result.scales is not None)
     bias = bias_of(t, node, len(kernel.values))
@@ -110,15 +107,6 @@ def _linear(t: Translator, node: onnx.NodeProto, *, transposed: bool) -> None:
         fusedActivationFunction=ACTIVATIONS.index(result.activation),
         keepNumDims=len(shape) > 2,
     )
-
-
-def _of_rank(t: Translator, x: Tensor, rank: int) -> Tensor:
-    shape = (1,) * (rank - len(x.shape)) + x.shape
-    if shape == x.shape:
-        return x
-    if x.data is not None:
-        return t.constant(x.name, x.data.reshape(shape))
-    return t.reshaped(x, Tensor(f"{x.name}/shaped", shape, x.dtype, x.scales))
 
 
 @translates("MaxPool", "AveragePool")

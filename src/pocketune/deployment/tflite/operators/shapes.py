@@ -21,12 +21,10 @@ from pocketune.deployment.tflite.values import (
 @translates("ReduceMean", "GlobalAveragePool")
 def mean(t: Translator, node: onnx.NodeProto) -> None:
     """Averages over axes, such as all pixels."""
-    x, rank = t.value(node.input[0]), len(t.shape(node.input[0]))
-    given = attributes(node)
+    given, rank = attributes(node), len(t.shape(node.input[0]))
     keep = bool(given.get("keepdims", 1))
     axes = [axis % rank for axis in _axes(t, node, given, rank)]
-    result = t.result(node, integers=x.integers)
-    x = t.as_for(x, result)
+    x, result = t.read(node)
     if x.last and not keep and axes not in ([2, 3], [1]):
         x = t.plain(x)
     shape = t.shape(node.output[0])
@@ -73,10 +71,7 @@ def transpose(t: Translator, node: onnx.NodeProto) -> None:
         x = t.plain(x)
         shape = t.shape(node.output[0])
         y = Tensor(node.output[0], shape, x.tensor.dtype, x.tensor.scales)
-        inputs = [x.tensor, t.integer_list("order", order)]
-        t.put(
-            node.output[0], Value(t.graph.add("TRANSPOSE", inputs, y, options="TransposeOptions"))
-        )
+        t.put(node.output[0], Value(t.transposed(x.tensor, y, order)))
 
 
 @translates("Concat")
