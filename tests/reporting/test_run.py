@@ -86,7 +86,7 @@ def test_a_run_without_steps_and_validation_photos_shows_its_estimate(run, tmp_p
         short.write(folder)
         page = run_page(folder, None)
         share = f"{record.best.value:.1%}"
-        assert page.summary[1] == f"No photos were held back. Its accuracy is {share}, {kind}."
+        assert page.summary[1] == f"No photos validated it. Its accuracy is {share}, {kind}."
         assert (page.tiles[0].value, page.tiles[0].detail) == (share, kind)
         assert "Training" not in [each.title for each in page.sections]
     replace(record, best=None).write(folder)  # nothing is known of the trained network
@@ -183,6 +183,21 @@ def test_a_run_of_a_browser_is_not_said_to_be_repeated(run, tmp_path):
     assert text.endswith(
         "The run was made in a browser. This one has the same settings, but other crops:"
     )
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_that_continued_another_or_was_cut_by_time_says_so(run, tmp_path):
+    photos, settings = run.parent / "photos", RunRecord.read(run).settings
+    options = {"epochs": 1, "val_fraction": settings["val_fraction"], "cache": "off"}
+    made = pocketune.train(run, photos, tmp_path / "run", progress=Silent(), **options)
+    shown = section(run_page(made.run, None), "Repeat it")
+    assert shown.code == (
+        "pocketune train photos --kit RUN --epochs 1 --val-fraction 0.25 --cache off"
+    )
+    assert shown.text[0].startswith("RUN is the run that this one was trained further from. The")
+    replace(RunRecord.read(made.run), reason="time").write(made.run)
+    (text,) = section(run_page(made.run, None), "Repeat it").text
+    assert text.endswith("A limit of time set the length of this run, so another one may differ:")
 
 
 @pytest.mark.usefixtures("undrawn")

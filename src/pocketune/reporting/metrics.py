@@ -55,10 +55,12 @@ class Metrics:
         steps: The lines of training steps.
         epochs: The lines of validations: one for each epoch, and one before the first step if the
             start was validated.
+        further: Whether the run began with the values of another run.
     """
 
     steps: tuple[dict[str, Any], ...]
     epochs: tuple[dict[str, Any], ...]
+    further: bool = False
 
     @classmethod
     def read(cls, path: Source) -> Metrics:
@@ -77,7 +79,8 @@ class Metrics:
                 if isinstance(values, dict) and "step" in values:
                     kinds.setdefault(values.get("kind", ""), []).append(values)
         validated = (line for line in kinds["start"] if line.get("validation_loss") is not None)
-        return cls(tuple(kinds["step"]), (*validated, *kinds["epoch"]))
+        further = any(line.get("further") is True for line in kinds["start"])
+        return cls(tuple(kinds["step"]), (*validated, *kinds["epoch"]), further)
 
     def of_steps(self, name: str) -> Curve:
         """A value of each step."""

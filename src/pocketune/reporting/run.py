@@ -91,14 +91,15 @@ def _sections(
 ) -> Iterator[Section]:
     """The sections of a page, in order; most of the time goes into their charts."""
     progress("drawing the curves", 0.0)
+    metrics = Metrics.read(run_file(folder, METRICS) or folder / METRICS)
     if record.steps:
-        yield _training(record, Metrics.read(run_file(folder, METRICS) or folder / METRICS))
+        yield _training(record, metrics)
     progress("drawing what the photos show", 0.3)
     yield from photo_sections(evidence) if evidence else ()
     progress("drawing the memory", 0.7)
     if record.memory_parts is not None:  # of a run in a browser, nothing is predicted
         yield _memory(record, model.kit, MemoryEstimate(**record.memory_parts))
-    yield _configuration(record, folder)
+    yield _configuration(record, folder, further=metrics.further)
 
 
 def _summary(record: RunRecord, model: Model) -> Iterator[str]:
@@ -137,7 +138,7 @@ def _quality(record: RunRecord) -> str:
 
 
 def _without_validation(record: RunRecord) -> str:
-    text, score = "No photos were held back", record.estimate
+    text, score = "No photos validated it", record.estimate
     if record.steps or score is None:
         return f"{text}, so it is not known how good the result is."
     return f"{text}. Its {score.name} is {score.value:{score.style}}, {estimate_kind(record.head)}."
@@ -198,7 +199,7 @@ def _memory(record: RunRecord, kit: Kit, estimate: MemoryEstimate) -> Section:
     return Section(title="Memory", text=text, charts=tuple(charts))
 
 
-def _configuration(record: RunRecord, folder: Path) -> Section:
+def _configuration(record: RunRecord, folder: Path, *, further: bool) -> Section:
     options = {k: v for k, v in record.settings.items() if v is not None and k != "budget"}
     facts = [
         ("network", full_title(record.network)),
@@ -215,9 +216,12 @@ def _configuration(record: RunRecord, folder: Path) -> Section:
         ("kit", record.kit[:12]),
         ("run folder", folder.name),
     ]
-    line = command(record)
+    line = command(record, further=further)
     text = "KIT is the kit of the run; the run folder has a copy of its files. " * (" KIT" in line)
-    if record.engine.startswith(_BROWSER):
+    text += "RUN is the run that this one was trained further from. " * further
+    if record.reason == "time":
+        text += "A limit of time set the length of this run, so another one may differ:"
+    elif record.engine.startswith(_BROWSER):
         text += "The run was made in a browser. This one has the same settings, but other crops:"
     else:
         text += "The same photos, kit and seed on the same machine give the same result:"

@@ -87,19 +87,26 @@ def interval(share: float, photos: int) -> tuple[float, float]:
     return (center - spread) / whole, (center + spread) / whole
 
 
-def command(record: RunRecord) -> str:
-    """The command that repeats a run, with the options that its settings need."""
-    kit = next((name for name in list_kits() if Kit.open(name).identity == record.kit), None)
-    words = ["pocketune", "train", record.photos.name, "--kit", kit or "KIT"]
-    for name, value in _needed(record).items():
+def command(record: RunRecord, *, further: bool) -> str:
+    """The command that repeats a run, with the options that its settings need.
+
+    Args:
+        record: The record of the run.
+        further: Whether it began with the values of another run.
+    """
+    kit = next((name for name in list_kits() if Kit.open(name).identity == record.kit), "KIT")
+    words = ["pocketune", "train", record.photos.name, "--kit", "RUN" if further else kit]
+    for name, value in _needed(record, further=further).items():
         words += [flag(name), *([] if value is True else [_value(name, value)])]
     return shlex.join(words)
 
 
-def _needed(record: RunRecord) -> dict[str, Any]:
+def _needed(record: RunRecord, *, further: bool) -> dict[str, Any]:
     """The settings without those that follow from the others or are defaults."""
 
     def filled_in(settings: TrainSettings) -> TrainSettings:
+        if further and settings.decode_lr is None:
+            settings = replace(settings, decode_lr=settings.peak_rates(record.batch).main)
         per_epoch = max(1, record.photos.training // record.batch)
         return settings.resolved(
             images=record.batch,

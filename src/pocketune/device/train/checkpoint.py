@@ -53,6 +53,7 @@ class Counters:
         head: Where the classifier comes from; see `Start`.
         head_images: Training photos that it was computed from.
         estimate: Its cross-validated score on these; None if unknown.
+        further: Whether the run began with the values of another run.
         started: Whether the values before the first step have been validated and saved.
         trained: The best score of an epoch, as epochs are compared; the start does not count.
         stale: Epochs since this score.
@@ -73,6 +74,7 @@ class Counters:
     head: str = "random"
     head_images: int = 0
     estimate: Score | None = None
+    further: bool = False
     started: bool = False
     trained: Score | None = None
     stale: int = 0

@@ -193,6 +193,7 @@ class RunLog:
             step=0,
             head=counters.head,
             head_images=counters.head_images,
+            further=counters.further,
             head_factor=factor,
             **self._known(counters.estimate).to_dict("estimated_"),
             **self._known(counters.start).to_dict("validation_"),

@@ -33,7 +33,12 @@ def new_state(
     engine = make(run.kit, values)
     del values  # the engine has copied them
     _set_inputs(engine, run.photos.task)
-    counters = Counters(head=start.head, head_images=start.images, estimate=start.estimate)
+    counters = Counters(
+        head=start.head,
+        head_images=start.images,
+        estimate=start.estimate,
+        further=origin.is_run,
+    )
     return TrainState(engine, _create_optimizer(run, engine), counters)
 
 
