@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketune.accounting import LayerCost
-from pocketune.errors import PocketuneError
 from pocketune.papers.counts import PublishedMemory
 from pocketune.pruning import MemoryProfile, Recipe
-from pocketune.pruning.plan import CUMULATIVE, _fit, _has_groups, _limit, _out_of_reach
 from pocketune.pruning.profile import PeakModel
 from pocketune.surgery.channels import FEWEST
 
@@ -166,7 +164,7 @@ CHOICES = {"a": range(FEWEST, 41), "b": range(FEWEST, 61)}
 def test_each_block_keeps_the_most_channels_that_fit(limit: int) -> None:
     made = model()
     sensitive = MemoryProfile.of(FULL).above(limit)
-    left, failed = _fit(made, sensitive, CHOICES, limit)
+    left, failed = made.fit(sensitive, CHOICES, limit)
     counts = {**COUNTS, **left}
     for block, count in left.items():
         assert made.peak(block, counts) <= limit
@@ -181,7 +179,7 @@ def test_each_block_keeps_the_most_channels_that_fit(limit: int) -> None:
 @given(st.integers(3000, 12000), st.integers(0, 3000))
 def test_a_larger_target_leaves_the_first_block_no_narrower(limit: int, more: int) -> None:
     def first(target: int) -> int | None:
-        left, failed = _fit(model(), MemoryProfile.of(FULL).above(target), CHOICES, target)
+        left, failed = model().fit(MemoryProfile.of(FULL).above(target), CHOICES, target)
         return None if failed == "a" else left.get("a", COUNTS["a"])
 
     small, large = first(limit), first(limit + more)
@@ -189,38 +187,21 @@ def test_a_larger_target_leaves_the_first_block_no_narrower(limit: int, more: in
 
 
 def test_only_possible_numbers_of_channels_are_chosen() -> None:
-    left, failed = _fit(model(), ["a"], {"a": [8, 16, 24, 32, 40], "b": CHOICES["b"]}, 4300)
+    left, failed = model().fit(["a"], {"a": [8, 16, 24, 32, 40], "b": CHOICES["b"]}, 4300)
     assert (left, failed) == ({"a": 24}, None)  # 29 would fit
 
 
-@pytest.mark.parametrize("target", [1000, 1399, 1900])
-def test_the_floor_that_is_named_can_be_reached_and_no_byte_less(target: int) -> None:
+def test_the_floor_can_be_reached_and_no_byte_less() -> None:
     made, before = model(), MemoryProfile.of(FULL)
-    error = str(_out_of_reach(made, before, CHOICES, target))
-    floor = int(error.split("floor is ")[1].split(" bytes")[0].replace(",", ""))
-    assert _fit(made, before.above(floor), CHOICES, floor)[1] is None
-    assert _fit(made, before.above(floor - 1), CHOICES, floor - 1)[1] is not None
-    assert f"the target of {target:,} bytes" in error
-    assert "cannot be pruned" not in error
+    floor, _ = made.floor(before, CHOICES)
+    assert made.fit(before.above(floor), CHOICES, floor)[1] is None
+    assert made.fit(before.above(floor - 1), CHOICES, floor - 1)[1] is not None
 
 
-def test_a_block_without_choices_sets_the_floor_and_is_said_to() -> None:
+def test_a_block_without_choices_sets_the_floor() -> None:
     made, before = model({"a": 40}), MemoryProfile.of(FULL)
-    error = str(_out_of_reach(made, before, {"a": CHOICES["a"]}, 100))
-    assert "set by block b, which cannot be pruned" in error
-
-
-def test_targets_are_sizes_or_a_word() -> None:
-    assert _limit(2_000_000) == _limit("2MB") == 2_000_000
-    with pytest.raises(PocketuneError, match=f"or '{CUMULATIVE}'"):
-        _limit("much")
-
-
-@pytest.mark.parametrize(
-    ("channels", "possible"), [(24, True), (7, True), (22, True), (11, False), (1, False)]
-)
-def test_group_norms_divide_some_numbers_of_channels(channels: int, possible: bool) -> None:
-    assert _has_groups(channels) is possible
+    _, block = made.floor(before, {"a": CHOICES["a"]})
+    assert block == "b"
 
 
 @pytest.mark.parametrize(

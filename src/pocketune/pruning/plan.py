@@ -1,10 +1,8 @@
 """Planning which blocks to prune for a memory target, and by how much."""
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import ceil
 
 from torch import Tensor, nn
 
@@ -129,9 +127,14 @@ def plan_pruning(
         limit = wanted
         sensitive = before.above(limit)
     choices = _choices(shapes, counts, method)
-    left, failed = _fit(model, sensitive, choices, limit)
+    left, failed = model.fit(sensitive, choices, limit)
     if failed is not None:
-        raise _out_of_reach(model, before, choices, limit)
+        floor, block = model.floor(before, choices)
+        how = "" if block in choices else ", which cannot be pruned"
+        raise PocketuneError(
+            f"the target of {limit:,} bytes an image cannot be reached by pruning: the floor is "
+            f"{floor:,} bytes, set by block {block}{how}; give that or more"
+        )
     after = MemoryProfile.of(_measure(shapes, left, method, size))
     return PruningPlan(limit, {b: (counts[b], n) for b, n in left.items()}, before, after)
 
@@ -147,47 +150,6 @@ def _limit(target: str | int) -> int:
         return parse_size(target)
     except PocketuneError as error:
         raise PocketuneError(f"{error}; or {CUMULATIVE!r}") from error
-
-
-def _fit(
-    model: PeakModel, sensitive: Iterable[str], choices: Mapping[str, Sequence[int]], limit: int
-) -> tuple[dict[str, int], str | None]:
-    """The most hidden channels that keep each sensitive block within the limit.
-
-    From front to back, since what a block keeps counts in all later blocks. Returns the blocks
-    that lose channels, with the number that stays, and the first block that cannot fit.
-    """
-    counts = {block: possible[-1] for block, possible in choices.items()}
-    left: dict[str, int] = {}
-    for block in sensitive:
-
-        def peak(channels: int, block: str = block) -> int:
-            return ceil(model.peak(block, {**counts, **left, block: channels}))
-
-        candidates = choices.get(block, [FEWEST])
-        fitting = bisect_right(candidates, limit, key=peak)
-        if fitting == 0:
-            return left, block
-        if fitting < len(candidates):
-            left[block] = candidates[fitting - 1]
-    return left, None
-
-
-def _out_of_reach(
-    model: PeakModel, before: MemoryProfile, choices: Mapping[str, Sequence[int]], limit: int
-) -> PocketuneError:
-    """Find the smallest target that can be reached, and the block that sets it."""
-    low, high = 0, before.peak.peak_bytes  # out of reach, within reach
-    block = before.peak.name
-    while high - low > 1:
-        middle = (low + high) // 2
-        _, failed = _fit(model, before.above(middle), choices, middle)
-        low, high, block = (middle, high, failed) if failed else (low, middle, block)
-    how = "" if block in choices else ", which cannot be pruned"
-    return PocketuneError(
-        f"the target of {limit:,} bytes an image cannot be reached by pruning: the floor is "
-        f"{high:,} bytes, set by block {block}{how}; give that or more"
-    )
 
 
 def _hidden_counts(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, int]:

@@ -1,7 +1,9 @@
 """The memory of fine-tuning block by block, as it is and with fewer hidden channels."""
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from torch import nn
 
@@ -112,6 +114,52 @@ class PeakModel:
             if 0 < share < 1 and least.kept_bytes < full.kept_bytes:
                 kept += 1  # masks of one bit are rounded up to bytes: never too little
         return peak
+
+    def fit(
+        self, sensitive: Iterable[str], choices: Mapping[str, Sequence[int]], limit: int
+    ) -> tuple[dict[str, int], str | None]:
+        """The most hidden channels that keep each sensitive block within a limit.
+
+        From front to back, since what a block keeps counts in all later blocks.
+
+        Args:
+            sensitive: The blocks, in order.
+            choices: The numbers of hidden channels that blocks may have, ascending.
+            limit: Bytes of the peak of each sensitive block.
+
+        Returns:
+            The blocks that lose channels, with the number that stays; the first block that cannot
+            fit.
+        """
+        counts = {block: possible[-1] for block, possible in choices.items()}
+        left: dict[str, int] = {}
+        for block in sensitive:
+
+            def peak(channels: int, block: str = block) -> int:
+                return ceil(self.peak(block, {**counts, **left, block: channels}))
+
+            candidates = choices.get(block, [FEWEST])
+            fitting = bisect_right(candidates, limit, key=peak)
+            if fitting == 0:
+                return left, block
+            if fitting < len(candidates):
+                left[block] = candidates[fitting - 1]
+        return left, None
+
+    def floor(self, before: MemoryProfile, choices: Mapping[str, Sequence[int]]) -> tuple[int, str]:
+        """The smallest limit that all blocks can keep, and the block that sets it.
+
+        Args:
+            before: The memory with all channels.
+            choices: As for `fit`.
+        """
+        low, high = 0, before.peak.peak_bytes  # out of reach, within reach
+        block = before.peak.name
+        while high - low > 1:
+            middle = (low + high) // 2
+            _, failed = self.fit(before.above(middle), choices, middle)
+            low, high, block = (middle, high, failed) if failed else (low, middle, block)
+        return high, block
 
     def _share(self, owner: str | None, channels: Mapping[str, int]) -> float:
         """0 for the fewest channels, 1 for all."""
