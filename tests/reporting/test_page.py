@@ -1,8 +1,10 @@
 """Tables and paragraphs of a page."""
 
+from dataclasses import replace
+
 import pytest
 
-from pocketune.reporting.page import Page, Section, Tile, _columns_of_words, render, write
+from pocketune.reporting.page import Page, Section, Tile, render, write
 from pocketune.tasks.results import Table
 
 from .html import check_alone
@@ -21,9 +23,15 @@ def page(**changes) -> Page:
     )
 
 
-def test_numbers_end_and_text_begins_at_one_line():
-    assert _columns_of_words(TABLE) == [True, True, False, True]
-    assert _columns_of_words(Table(("a",), ())) == [True]
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [(TABLE, [True, True, False, True]), (Table(("a",), ()), [True])],
+)
+def test_numbers_end_and_text_begins_at_one_line(table, words):
+    told = Section(title="A", tables=(("T", table),))
+    read = check_alone(render(replace(page(), sections=(told,))))
+    titles = [each for each in read.all("th") if each["scope"] == "col"]
+    assert [each.get("class") == "words" for each in titles] == words
 
 
 @pytest.mark.parametrize("unfolded", [True, False])

@@ -87,7 +87,7 @@ class Evidence:
         judged = held or others or training
         masks = {}
         if model.task.dense and judged is not None:
-            masks = mask_pictures(model, judged.photos, worst_first(judged)[:SHOWN])
+            masks = mask_pictures(model, judged.photos, _worst_first(judged)[:SHOWN])
         return cls(model.task, splits, training, held, others, masks)
 
     @property
@@ -124,7 +124,7 @@ def photo_sections(evidence: Evidence) -> Iterator[Section]:
     yield from _data(evidence)
 
 
-def worst_first(judged: Predicted) -> list[int]:
+def _worst_first(judged: Predicted) -> list[int]:
     """Photos that are not predicted correctly, that with the highest loss first."""
     worst: list[int] = np.argsort(-judged.losses, kind="stable").tolist()
     marks = judged.marks
@@ -132,7 +132,7 @@ def worst_first(judged: Predicted) -> list[int]:
 
 
 def _mistakes(evidence: Evidence, judged: Predicted) -> Section:
-    task, result, order = evidence.task, judged.result, worst_first(judged)
+    task, result, order = evidence.task, judged.result, _worst_first(judged)
     text = _order_in_words(evidence, judged, len(order))
     if evidence.untested:
         text += f" {counted(evidence.untested, 'photo')} {NO_OTHER}."

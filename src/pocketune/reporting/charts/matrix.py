@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from pocketune.tasks.results import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from pocketune.reporting.confusion import Matrix, Pair
 
@@ -27,26 +29,12 @@ def confusion_chart(
     Right predictions, on the diagonal, have another color than mistakes. Pixels, of which there are
     many, are shown as a share of their class.
     """
-    from matplotlib.patches import Rectangle
-
-    counts, names = matrix.counts, [shown(name, _LETTERS) for name in matrix.names]
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    names = [shown(name, _LETTERS) for name in matrix.names]
     size = len(names)
     side = min(5.4, 2.4 + 0.26 * size)
     with drawing(height=side) as made:
         axes = made.axes
-        for row, column in np.argwhere(counts > 0).tolist():
-            share, right = float(shares[row, column]), row == column
-            color = FIRST if right else LIMIT
-            strength = 0.08 + 0.92 * share if right else 0.12 + 0.88 * min(1.0, 2 * share)
-            axes.add_patch(
-                Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=color, alpha=strength)
-            )
-            cell = _short(int(counts[row, column])) if unit == "photo" else f"{share:.0%}"
-            axes.text(
-                column, row, cell, ha="center", va="center",
-                color=PAPER if strength > 0.6 else INK, fontsize=9 if size <= 10 else 7,
-            )  # fmt: skip
+        _draw_cells(axes, matrix.counts, unit)
         axes.set_xlim(-0.5, size - 0.5)
         axes.set_ylim(size - 0.5, -0.5)
         axes.grid(visible=False)
@@ -67,6 +55,23 @@ def confusion_chart(
     return Chart(
         "Confusion matrix", text, made.svg, Table(("labeled", "predicted", f"{unit}s"), rows)
     )
+
+
+def _draw_cells(axes: Any, counts: NDArray[np.int64], unit: str) -> None:
+    """A square with a number for each pair of classes that occurs."""
+    from matplotlib.patches import Rectangle
+
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    for row, column in np.argwhere(counts > 0).tolist():
+        share, right = float(shares[row, column]), row == column
+        color = FIRST if right else LIMIT
+        strength = 0.08 + 0.92 * share if right else 0.12 + 0.88 * min(1.0, 2 * share)
+        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=color, alpha=strength))
+        cell = _short(int(counts[row, column])) if unit == "photo" else f"{share:.0%}"
+        axes.text(
+            column, row, cell, ha="center", va="center",
+            color=PAPER if strength > 0.6 else INK, fontsize=9 if len(counts) <= 10 else 7,
+        )  # fmt: skip
 
 
 def _most_frequent(pairs: Sequence[Pair], unit: str) -> str:

@@ -27,29 +27,9 @@ def parts_chart(parts: Sequence[Part], measured: int, budget: int | None) -> Cha
     """The parts of the predicted peak as one bar, above the measured peak and the budget."""
     predicted = sum(part.bytes for part in parts)
     with drawing(width=WIDE, height=2.4) as made:
-        axes, start = made.axes, 0
-        for part, color in zip(parts, SERIES, strict=True):
-            axes.barh(
-                "predicted",
-                part.bytes / 1e6,
-                left=start / 1e6,
-                color=color,
-                label=part.name,
-                height=0.62,
-            )
-            start += part.bytes
-        axes.barh("measured", measured / 1e6, color=MUTED, height=0.62)
-        longest = max(predicted, measured, budget or 0)
-        for row, size in (("predicted", predicted), ("measured", measured)):
-            # behind the line of the budget, if that would go through the words
-            near = budget is not None and size <= budget < size + 0.1 * longest
-            end = budget if near and budget is not None else size
-            axes.annotate(
-                format_size(size), (end / 1e6, row), (5, 0), textcoords="offset points",
-                va="center", color=INK, fontweight="bold",
-            )  # fmt: skip
+        axes = made.axes
+        _draw_bars(axes, parts, measured, budget)
         axes.invert_yaxis()
-        axes.set_xlim(0, longest / 1e6 * 1.1)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel("MB")
         axes.tick_params(axis="y", colors=INK)
@@ -73,6 +53,26 @@ def parts_chart(parts: Sequence[Part], measured: int, budget: int | None) -> Cha
         rows += [("budget", f"{budget / 1e6:,.1f}")]
     table = Table(("part", "MB"), tuple(rows))
     return Chart("Memory by purpose", text, made.svg, table, wide=True)
+
+
+def _draw_bars(axes: Any, parts: Sequence[Part], measured: int, budget: int | None) -> None:
+    """The bars of the prediction and of the measured peak, each with its size behind it."""
+    predicted = 0
+    for part, color in zip(parts, SERIES, strict=True):
+        size, left = part.bytes / 1e6, predicted / 1e6
+        axes.barh("predicted", size, left=left, color=color, label=part.name, height=0.62)
+        predicted += part.bytes
+    axes.barh("measured", measured / 1e6, color=MUTED, height=0.62)
+    longest = max(predicted, measured, budget or 0)
+    axes.set_xlim(0, longest / 1e6 * 1.1)
+    for row, end in (("predicted", predicted), ("measured", measured)):
+        text = format_size(end)
+        if budget is not None and end <= budget < end + 0.1 * longest:
+            end = budget  # whose line would go through the words
+        axes.annotate(
+            text, (end / 1e6, row), (5, 0), textcoords="offset points",
+            va="center", color=INK, fontweight="bold",
+        )  # fmt: skip
 
 
 def step_chart(memory: StepMemory, measured: int, budget: int | None) -> Chart:

@@ -114,7 +114,7 @@ def drawing(*, width: float = WIDTH, height: float = 2.9) -> Iterator[Drawing]:
         stream = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         made.figure.savefig(stream, format="svg", transparent=True, metadata=nothing)
-        made.svg = in_page(stream.getvalue())
+        made.svg = _in_page(stream.getvalue())
 
 
 def tick(value: float, style: str) -> str:
@@ -126,7 +126,7 @@ def tick(value: float, style: str) -> str:
     return f"{round(100 * value, 1):g}%" if style.endswith("%") else f"{value:g}"
 
 
-def in_page(svg: str) -> str:
+def _in_page(svg: str) -> str:
     """The `<svg>` element of a file of matplotlib, for use inside of HTML.
 
     It has no address of another document, no style sheet of its own and no size in points. Its
