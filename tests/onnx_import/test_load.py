@@ -200,6 +200,27 @@ def test_a_norm_as_a_product_and_a_sum_and_scores_of_a_convolution(tmp_path: Pat
     assert loaded.eval()(torch.randn(2, 3, 8, 8)).shape == (2, 3)
 
 
+def test_casts_that_change_nothing_divide_no_layer(tmp_path: Path) -> None:
+    """As Keras writes them with PyTorch as its backend."""
+    nodes = [
+        node("Cast", ["x"], ["x1"], to=1),
+        node("GlobalAveragePool", ["x1"], ["p"]),
+        node("Cast", ["p"], ["p1"], to=1),
+        node("Sigmoid", ["p1"], ["g"]),
+        node("Cast", ["x1"], ["x2"], to=1),
+        node("Mul", ["x2", "g"], ["z"]),
+        node("ReduceMean", ["z", "axes"], ["m"], keepdims=0),
+        node("MatMul", ["m", "w"], ["s"]),
+        node("Cast", ["s"], ["s1"], to=1),
+        node("Add", ["s1", "b"], ["y"]),
+    ]
+    constants = {"w": HEAD["w"], "b": np.array([1, 2], np.float32), "axes": np.array([2, 3])}
+    loaded = load_onnx(written(tmp_path / "net.onnx", nodes, constants), size=8, classes=2)
+    assert [type(layer).__name__ for layer in loaded.layers] == ["Gate", "Function", "Linear"]
+    assert loaded.layers[-1].bias.tolist() == [1, 2]
+    compile(adapt(loaded, LastLayer()), tmp_path / "kit", batch=2, size=8)
+
+
 def test_shapes_that_the_file_computes_are_constants(tmp_path: Path) -> None:
     nodes = [
         node("Relu", ["x"], ["r"]),

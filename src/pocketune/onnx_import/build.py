@@ -42,6 +42,8 @@ class Builder:
         module = make_module(node, self._file)
         if len(node.data) > 1:  # x op x
             return [Steps(segment.input, [(module, node.data, node.output)])]
+        if isinstance(module, nn.Identity):  # Keras' exporter casts float32 to float32 everywhere
+            return []
         return self._unfolded(module, node)
 
     def _unfolded(self, module: nn.Module, node: Node) -> list[nn.Module]:

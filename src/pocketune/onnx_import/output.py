@@ -9,7 +9,7 @@ from pocketune.onnx_import.file import OnnxFile
 from pocketune.onnx_import.operators.layers import linear
 from pocketune.onnx_import.parts import Function, Reshape
 
-_SAME = (nn.Flatten, nn.Identity, Reshape)
+_SAME = (nn.Flatten, Reshape)
 """Modules that keep all elements."""
 
 
