@@ -36,7 +36,7 @@ def run_on_ray(series: Sequence[Series], out: Path, *, keep_runs: bool) -> Itera
             f"machines of Ray have {sizes[0]} cores and others {sizes[-1]}, and a run takes all of "
             "them, so that times do not compare; use machines with the same number"
         )
-    run = ray.remote(num_cpus=sizes[0])(run_all)
+    run = ray.remote(num_cpus=sizes[0])(_run_all)
     waiting = [run.remote(each, str(out), keep_runs) for each in series]
     while waiting:
         ended, waiting = ray.wait(waiting)
@@ -44,6 +44,6 @@ def run_on_ray(series: Sequence[Series], out: Path, *, keep_runs: bool) -> Itera
             yield from ray.get(each)
 
 
-def run_all(series: Series, out: str, keep_runs: bool) -> list[Cell]:
+def _run_all(series: Series, out: str, keep_runs: bool) -> list[Cell]:
     """The cells of a series."""
     return list(run_series(series, Path(out), keep_runs=keep_runs))

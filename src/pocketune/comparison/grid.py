@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 Part = TypeVar("Part", "Grid", "PhotoSet", "Network", "MethodChoice", "KitChoice")
 """What has settings of its own."""
 
-_OWN = ("seed",)
-"""Settings that the comparison chooses."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoSet:
@@ -178,6 +175,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         _check_complete(self)
+        _check_rates(self)
         _check_names(each.label for each in self.photos)
         _check_names(each.label for each in self.models)
         _check_names(each.label for each in self.methods)
@@ -185,7 +183,7 @@ class Grid:
             raise PocketuneError(f"seeds={list(self.seeds)} has a seed twice; give each once")
         chosen = (self.photos, self.networks, self.methods, self.kits)
         for settings in (self.settings, *(each.settings for group in chosen for each in group)):
-            check_settings(settings)
+            _check_settings(settings)
 
     @property
     def models(self) -> tuple[Network | KitChoice, ...]:
@@ -301,6 +299,10 @@ def _check_complete(grid: Grid) -> None:
     for is_missing, what in problems:
         if is_missing:
             raise PocketuneError(f"the comparison lacks {what}")
+
+
+def _check_rates(grid: Grid) -> None:
+    """Check the rates to choose from; a rate that is chosen is not given."""
     parts = (grid, *grid.photos, *grid.models, *grid.methods)
     for name, rate in (("rates", "lr"), ("head_rates", "head_lr")):
         if any(each <= 0 for each in getattr(grid, name)):
@@ -309,15 +311,11 @@ def _check_complete(grid: Grid) -> None:
             raise PocketuneError(f"{rate} is given, and {name} to choose it from: leave one out")
 
 
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Check settings of `pocketune.train`.
-
-    Raises:
-        PocketuneError: A setting is unknown, invalid, or chosen by the comparison.
-    """
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Check settings of `pocketune.train`, of which the comparison chooses some."""
     known = {each.name for each in fields(TrainSettings)}
     for name in settings:
-        if name in _OWN:
+        if name == "seed":
             raise PocketuneError(f"the setting {name} is chosen by the comparison: leave it out")
         if name not in known:
             names = ", ".join(map(repr, sorted(known)))  # as they stand in a file

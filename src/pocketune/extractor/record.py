@@ -235,6 +235,5 @@ class Journal:
 
     def spend(self, phase: str, seconds: float) -> None:
         """Add seconds to those of a phase; they are written with the next change."""
-        spent = {**self.record.seconds}
-        spent[phase] = spent.get(phase, 0.0) + seconds
-        self.record = replace(self.record, seconds=spent)
+        spent = self.record.seconds.get(phase, 0.0) + seconds
+        self.record = replace(self.record, seconds={**self.record.seconds, phase: spent})

@@ -41,8 +41,8 @@ class Journal:
 
     def open(self, candidates: Sequence[Candidate], left_out: Sequence[LeftOut]) -> None:
         """Begin with these candidates."""
-        trials = tuple(Trial(candidate=each) for each in candidates)
-        self.plan = replace(self.plan, trials=trials, left_out=tuple(left_out))
+        self.plan = replace(self.plan, left_out=tuple(left_out))
+        self.add(candidates)
 
     def add(self, candidates: Sequence[Candidate]) -> None:
         """Go on with these candidates, too."""

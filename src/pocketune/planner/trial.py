@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ from pocketune.tasks import Score
 
 if TYPE_CHECKING:
     from pocketune.device.train.settings import TrainSettings
-
-NO_SCORE = (float("-inf"), float("-inf"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +147,7 @@ class Trial(Readable):
     def rank(self) -> tuple[float, float]:
         """Key to sort by: larger is better, and the lower loss wins a tie."""
         score = self.score
-        return NO_SCORE if score is None else (score.value, -score.loss)
+        return (-math.inf, -math.inf) if score is None else (score.value, -score.loss)
 
     @property
     def seconds(self) -> float:

@@ -85,19 +85,16 @@ class DraftSource:
         usual = DENSE_METHODS if self._dense else [{"name": name} for name in METHODS]
         chosen = usual if methods is None else [{"name": name} for name in methods]
         self._methods = [_method(each) for each in chosen]
-        self._fallbacks = 1 if methods is None else len(chosen)
+        self._fallback_methods = self._methods[:1] if methods is None else self._methods
         self._left_out = list(left_out)
         self._features: dict[str, Features] = {}
         self._accumulating: dict[str, bool] = {}
 
     def _fitting(self, one: Pretrained) -> Iterator[Pretrained]:
         """The networks for the photos' labels that have these weights."""
-        if is_dense(one.config.name):
-            if self._dense:
-                yield one
-        elif not self._dense:
+        if is_dense(one.config.name) == self._dense:
             yield one
-        else:
+        elif self._dense:
             for head in DENSE:
                 config = replace(one.config, backbone=one.config.name, **head)
                 yield replace(one, config=config)
@@ -131,7 +128,7 @@ class DraftSource:
                 self._smaller(self._candidate(one, size, method), batch)
                 for size in sorted(self._sizes)
                 for one in self._pretrained
-                for method in self._methods[: self._fallbacks]
+                for method in self._fallback_methods
             )
             yield [each for each in found if each is not None]
 

@@ -73,7 +73,7 @@ def load_supernet(path: str | PathLike[str], space: Space | None = None) -> Supe
             or space.
     """
     path = Path(path)
-    own, normalization = read_space(path)
+    own, normalization = _read_space(path)
     if space is not None and own != space:
         differing = next(k for k, v in own.to_dict().items() if v != space.to_dict()[k])
         raise PocketuneError(
@@ -94,7 +94,7 @@ def load_supernet(path: str | PathLike[str], space: Space | None = None) -> Supe
     return supernet
 
 
-def read_space(path: Path) -> tuple[Space, Normalization]:
+def _read_space(path: Path) -> tuple[Space, Normalization]:
     """The space and the normalization in the header of a file.
 
     Raises:

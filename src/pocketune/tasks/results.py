@@ -20,6 +20,7 @@ from pocketune.notebook import Readable
 if TYPE_CHECKING:
     from pocketune.arrays import FloatArray, StrPath
     from pocketune.notebook import Printer
+    from pocketune.tasks.base import Task
 
 Labels = NDArray[Any]
 """Labels as the task encodes them, one along the first axis for each image."""
@@ -252,26 +253,10 @@ class Evaluation(Readable, ABC):
         return self.per_class_table
 
 
-class Judge(Protocol):
-    """What a `Mean` asks of a task; see `Task`."""
-
-    def losses(self, outputs: FloatArray, labels: Labels) -> Values:
-        """The loss of each image."""
-        ...
-
-    def marks(self, outputs: FloatArray, labels: Labels) -> NDArray[Any]:
-        """Values whose mean is the metric."""
-        ...
-
-    def score(self, value: float, loss: float) -> Score:
-        """The score of a mean mark and a mean loss."""
-        ...
-
-
 class Mean:
     """The mean of a task's losses and marks over all images."""
 
-    def __init__(self, task: Judge) -> None:
+    def __init__(self, task: Task) -> None:
         self.images = 0
         self._task = task
         self._loss = 0.0
