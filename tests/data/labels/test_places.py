@@ -47,6 +47,14 @@ class TestFound:
             assert {name.removeprefix("set/"): label for name, label in found.items()} == expected
             assert eval_batches(splits.val)
 
+    def test_a_photo_that_is_listed_twice(self, beside):
+        twice = "file,label\na1,pug\na1,pug\nb2,pug\nc3,beagle\nd4,"
+        names = load_splits(beside("x/", text=f"{twice}beagle"), val_fraction=0).train.names
+        assert set(names) == {f"x/{name}.png" for name in LABELS}
+        contrary = twice.replace("a1,pug", "a1,beagle", 1)
+        message = refusal(beside("x/", text=f"{contrary}beagle"))
+        assert "lists x/a1.png twice, with different labels" in message
+
     def test_with_a_part_of_the_path(self, beside):
         labels = {f"x\\{name}": label for name, label in LABELS.items()}
         path = beside("deep/x/", text=written(labels=labels))

@@ -135,7 +135,7 @@ class Places:
     def _found(self, cells: Collection[str]) -> dict[str, list[_Place]]:
         """The places of the photos that these cells may name, in one pass over all files."""
         wanted: dict[str, list[str]] = {}
-        for cell in cells:
+        for cell in dict.fromkeys(cells):  # a table may list a photo twice
             wanted.setdefault(_file_of(cell), []).append(cell)
         found: dict[str, list[_Place]] = {}
         for name in self._below():
