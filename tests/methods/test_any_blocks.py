@@ -150,3 +150,35 @@ class Transposed(nn.Module):
 class Mean(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.mean(1)
+
+
+class ChannelsLast(nn.Module):
+    """An inverted residual on maps (N, H, W, C), as files of TensorFlow's networks have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.expand, self.depthwise = nn.Conv2d(8, 24, 1), nn.Conv2d(24, 24, 3, 1, 1, groups=24)
+        self.project = nn.Conv2d(24, 8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.project(self.depthwise(self.expand(x.permute(0, 3, 1, 2))))
+        return x + y.permute(0, 2, 3, 1)
+
+
+class TensorFlows(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, 2)
+        self.blocks = nn.Sequential(ChannelsLast(), ChannelsLast())
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.blocks(self.stem(x).permute(0, 2, 3, 1)).mean((1, 2)))
+
+
+@pytest.mark.parametrize("method", [TinyTL(), RepNet()], ids=str)
+def test_no_branch_stands_beside_a_block_whose_channels_are_last(method: Method) -> None:
+    network = TensorFlows()
+    assert [block.kind for block in anatomy(network).blocks] == ["inverted_residual"] * 2
+    with pytest.raises(PocketuneError, match=r"blocks\.0, inverted_residual, does not map one"):
+        adapt(network, method)

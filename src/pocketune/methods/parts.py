@@ -161,7 +161,32 @@ def block_maps(network: nn.Module, block: Block) -> Maps:
         convs = [module for layer in block.main if is_convolution(module := _get(network, layer))]
         stride = prod(int(conv.stride[0]) for conv in convs)
         return Maps(convs[0].in_channels, convs[-1].out_channels, stride)
-    raise PocketuneError(
+    raise _no_maps(block)
+
+
+def require_channels_first(network: nn.Module, blocks: Iterable[Block]) -> None:
+    """Check that blocks do not read maps (N, H, W, C), as in files of TensorFlow's networks.
+
+    A row of convolutions does not show the order in which its block has them. Our own networks all
+    have the channels first, and of one that cannot run without values nothing is known.
+
+    Raises:
+        PocketuneError: One of them does.
+    """
+    if about(network).config is not None:
+        return
+    try:
+        calls = run(network).calls
+    except PocketuneError:
+        return
+    for block in blocks:
+        call = calls.get(block.name)
+        if call is not None and call.given[0].shape[1] != block_maps(network, block).inputs:
+            raise _no_maps(block)
+
+
+def _no_maps(block: Block) -> PocketuneError:
+    return PocketuneError(
         f"block {block.name}, {block.kind}, does not map one tensor (N, C, H, W) to another, so no "
         "branch of convolutions can stand beside it; use LoRA() or TopBlocks()"
     )

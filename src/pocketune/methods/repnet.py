@@ -16,6 +16,7 @@ from pocketune.methods.parts import (
     block_maps,
     parameters_of_branches,
     planned_branches,
+    require_channels_first,
 )
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
@@ -94,6 +95,7 @@ class _Place:
 
 def _modules(network: nn.Module, body: Anatomy) -> dict[str, Factory]:
     """Factories of the side modules, by the path that each is attached to."""
+    require_channels_first(network, body.blocks)
     calls = _calls(network)
     # of these images the anatomy knows the maps
     image = next(iter(calls.values())).given[0].shape[2] if calls else SIZE

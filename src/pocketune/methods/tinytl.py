@@ -17,6 +17,7 @@ from pocketune.methods.parts import (
     block_maps,
     parameters_of_branches,
     planned_branches,
+    require_channels_first,
 )
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
@@ -191,6 +192,7 @@ class TinyTL(Method):
                 "every block except the first gets a lite residual module, and the network has one "
                 "block; use TinyTL(lite_residual=False)"
             )
+        require_channels_first(network, [first, *blocks])
         branches: dict[str, Factory] = {}
         side = TABLE_SIDE // block_maps(network, first).stride
         for block in blocks:
