@@ -117,7 +117,7 @@ def plan(
         drafts = _drafts(weights_dir, networks, methods, say)
         decoding = cache(lambda size: load_photos(Path(photos), chosen, size=size).decoding)
         context = PlanContext(Path(photos), splits.train, chosen, process, folder, decoding)
-        own = KitSource(context, asked, kits=_path(kits), bundled=drafts is None)
+        own = KitSource(context, kits=_path(kits), bundled=drafts is None)
         sources: list[Source] = [own]
         if drafts is not None:
             sources.append(drafts(context))

@@ -243,6 +243,6 @@ def test_a_run_in_the_folder_of_kits_is_no_candidate(kits: Path, tmp_path: Path)
     (kit.path / "best.safetensors").write_bytes(b"trained")
     shutil.make_archive(str(tmp_path / "kits" / "run"), "zip", kit.path)
     assert [name for name, _ in kit_paths(tmp_path / "kits")] == ["run.zip"]
-    source = KitSource(None, None, kits=tmp_path / "kits", bundled=False)
+    source = KitSource(None, kits=tmp_path / "kits", bundled=False)
     (left_out,) = source.find()[1]
     assert left_out.reason == "it is a run, not a kit: name it alone to train it further"

@@ -20,27 +20,27 @@ from pocketune.planner.context import PlanContext
 from pocketune.planner.features import Features, alike, embedding, first_embeddings
 from pocketune.planner.kits import KITS, KitSource, kit_paths
 from pocketune.planner.process import process_bytes
-from pocketune.tasks import Attributes
+from pocketune.tasks import Attributes, Classification, numbered
 
 from ..device.softmax_engine import write_photos
 from ..device.tiny_kit import TinyKit
-from .fakes import MB, asked
+from .fakes import MB
 
 
 def source(
     tmp_path: Path,
     decoding: Decoding | None = None,
     settings: TrainSettings | None = None,
-    **changes: object,
+    classes: int = 3,
 ) -> KitSource:
     kits = tmp_path / "kits"
-    photos = unlabeled([])
+    photos = replace(unlabeled([]), task=Classification(numbered(classes)))
     chosen = settings or TrainSettings()
     context = PlanContext(
         tmp_path / "photos", photos, chosen, 40 * MB, tmp_path, lambda _: decoding
     )
     folder = kits if kits.is_dir() else None
-    return KitSource(context, asked(**changes), kits=folder)  # type: ignore[arg-type]
+    return KitSource(context, kits=folder)
 
 
 def test_the_bundled_kits_are_candidates(tmp_path: Path) -> None:
@@ -80,12 +80,6 @@ def test_the_folder_of_the_environment(tmp_path: Path, monkeypatch: pytest.Monke
     assert [name for name, _ in kit_paths(None, ["last"])] == ["last", "tiny.zip"]
     with pytest.raises(PocketuneError, match=r"folder of kits .* cannot be read: .*; give"):
         list(kit_paths(tmp_path / "none"))
-
-
-def test_a_batch_may_be_larger_than_the_data(tmp_path: Path) -> None:
-    found, left_out = source(tmp_path, training=6).find()
-    assert tuple(each.name for each in found) == list_kits("classification")
-    assert left_out == []
 
 
 def test_the_cost_is_that_of_the_photos_classes(tmp_path: Path) -> None:
@@ -176,7 +170,7 @@ def test_kits_of_one_network_are_looked_at_once(
     )
     photos = load_splits(write_photos(tmp_path / "photos")).train
     context = PlanContext(tmp_path, photos, TrainSettings(), 40 * MB, tmp_path, lambda _: None)
-    kits = KitSource(context, asked())
+    kits = KitSource(context)
     candidates = kits.find()[0]
     assert {each.method["name"] for each in candidates} == {"blocks", "last"}
     heads = [kits.head(each, 12) for each in candidates]

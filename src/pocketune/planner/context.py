@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pocketune.planner.predict import predict_cost
 from pocketune.planner.probe import run_probe
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from pocketune.data import ImageDataset
     from pocketune.data.images.cost import Decoding
     from pocketune.device.train.settings import TrainSettings
+    from pocketune.kit.manifest import Manifest
+    from pocketune.planner.candidate import Cost
     from pocketune.planner.trial import Length, Probe, Trial
 
 
@@ -36,6 +39,25 @@ class PlanContext:
     process: int
     folder: Path
     decoding: Callable[[int], Decoding | None]
+
+    def cost(
+        self, manifest: Manifest, accumulate: int, settings: TrainSettings | None = None
+    ) -> Cost:
+        """What a run on the photos takes, without running anything.
+
+        Args:
+            manifest: The manifest of the kit or its draft.
+            accumulate: Batches in a step.
+            settings: The settings of the run, if they are not those of every run.
+        """
+        return predict_cost(
+            manifest,
+            settings or self.settings,
+            process=self.process,
+            classes=len(self.photos.classes),
+            accumulate=accumulate,
+            decoding=self.decoding(manifest.size),
+        )
 
     def probe(self, trial: Trial, kit: Path, length: Length) -> Probe:
         """A short run of a trial's kit on the photos.

@@ -18,7 +18,7 @@ from pocketune.kit.names import LAST, MANIFEST
 from pocketune.planner.candidate import Candidate, Cost
 from pocketune.planner.features import Features, alike, embedding, first_embeddings
 from pocketune.planner.plan import LeftOut
-from pocketune.planner.predict import SMALLER, predict_cost
+from pocketune.planner.predict import SMALLER
 from pocketune.planner.trial import HeadScore
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from pocketune.arrays import FloatArray
     from pocketune.planner.context import PlanContext
-    from pocketune.planner.plan import Asked
 
 KITS = "POCKETUNE_KITS"
 """Environment variable that names a folder of kits."""
@@ -49,17 +48,15 @@ class KitSource:
 
     Args:
         context: What candidates are measured with.
-        asked: What the plan is asked for.
         kits: The user's folder of kits; None for that in the environment variable, if any.
         bundled: Whether the bundled kits for the photos' task are candidates.
     """
 
     def __init__(
-        self, context: PlanContext, asked: Asked, *, kits: Path | None = None, bundled: bool = True
+        self, context: PlanContext, *, kits: Path | None = None, bundled: bool = True
     ) -> None:
         self._context = context
-        self._asked = asked
-        self._paths = kit_paths(kits, list_kits(asked.task) if bundled else ())
+        self._paths = kit_paths(kits, list_kits(context.photos.labeled.name) if bundled else ())
         self._opened: dict[str, Kit] = {}
         self._features: dict[str, Features] = {}
         self._firsts: dict[str, FloatArray] = {}
@@ -82,9 +79,9 @@ class KitSource:
     def _check(self, kit: Kit) -> None:
         if kit.is_run:
             raise PocketuneError("it is a run, not a kit: name it alone to train it further")
-        task = kit.manifest.task.name
-        if task != self._asked.task:
-            raise PocketuneError(f"it is for {task}, and the photos are for {self._asked.task}")
+        task, wanted = kit.manifest.task.name, self._context.photos.labeled.name
+        if task != wanted:
+            raise PocketuneError(f"it is for {task}, and the photos are for {wanted}")
 
     def fallbacks(self) -> Iterator[list[Candidate]]:
         """None: kits are as they are."""
@@ -94,14 +91,7 @@ class KitSource:
         """The cost from the kit's manifest."""
         began = time.monotonic()
         manifest = self._opened[candidate.name].manifest
-        cost = predict_cost(
-            manifest,
-            self._context.settings,
-            process=self._context.process,
-            classes=self._asked.classes,
-            accumulate=candidate.accumulate,
-            decoding=self._context.decoding(manifest.size),
-        )
+        cost = self._context.cost(manifest, candidate.accumulate)
         return replace(cost, seconds=time.monotonic() - began)
 
     def head(self, candidate: Candidate, count: int) -> HeadScore:

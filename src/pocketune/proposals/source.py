@@ -14,7 +14,6 @@ import pocketune
 from pocketune.authoring import build_kit
 from pocketune.device.head.pixels import score_pixels
 from pocketune.device.memory.sizes import format_size
-from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, sha256
 from pocketune.forecast import draft
@@ -28,7 +27,6 @@ from pocketune.planner.candidate import Candidate, Cost
 from pocketune.planner.context import PlanContext
 from pocketune.planner.features import Features
 from pocketune.planner.plan import LeftOut
-from pocketune.planner.predict import predict_cost
 from pocketune.planner.screening import LEAST_FIRST
 from pocketune.planner.trial import HeadScore
 from pocketune.proposals.features import embed, last_maps
@@ -179,7 +177,7 @@ class DraftSource:
     def cost(self, candidate: Candidate) -> Cost:
         """The cost of a draft, from shapes alone."""
         began = time.monotonic()
-        cost = self._cost(self._draft(candidate), candidate, self._context.settings)
+        cost = self._context.cost(self._draft(candidate), candidate.accumulate)
         return replace(cost, seconds=time.monotonic() - began)
 
     def _draft(self, candidate: Candidate) -> Manifest:
@@ -190,17 +188,6 @@ class DraftSource:
             batch=candidate.batch,
             task=self._context.photos.labeled,
             frozen_bits=candidate.frozen_bits,
-        )
-
-    def _cost(self, manifest: Manifest, candidate: Candidate, settings: TrainSettings) -> Cost:
-        context = self._context
-        return predict_cost(
-            manifest,
-            settings,
-            process=context.process,
-            classes=len(context.photos.classes),
-            accumulate=candidate.accumulate,
-            decoding=context.decoding(manifest.size),
         )
 
     def head(self, candidate: Candidate, count: int) -> HeadScore:
@@ -248,7 +235,8 @@ class DraftSource:
                 **_options(config),
             )
         settings = replace(context.settings, optimizer=optimizer)
-        cost = self._cost(Kit.open(path, verify=False).manifest, candidate, settings)
+        manifest = Kit.open(path, verify=False).manifest
+        cost = context.cost(manifest, candidate.accumulate, settings)
         budget = context.settings.budget_bytes
         if budget is not None and (cost.memory > budget or cost.optimizer != optimizer):
             raise PocketuneError(
