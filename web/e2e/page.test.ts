@@ -4,7 +4,7 @@ import { readFile, rename, writeFile } from "node:fs/promises";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import AxeBuilder from "@axe-core/playwright";
 import { strToU8, zipSync } from "fflate";
 import type { Browser, Locator, Page } from "playwright-core";
@@ -288,7 +288,7 @@ describe.skipIf(missing)("collecting", () => {
     await page.context().close();
   });
 
-  it("takes photos that are given with a kit, and says which folder of a .zip it leaves out", async () => {
+  it("takes photos that are given with a kit, and says which folders it leaves out", async () => {
     const page = await openPage(browser, studio.url);
     const both = { "manifest.json": strToU8("{}"), "step.onnx": strToU8("") };
     const archive = zipSync({ "cats/1.png": photo("", RED, 1).buffer, kit: both });
@@ -296,6 +296,11 @@ describe.skipIf(missing)("collecting", () => {
     const files = page.locator(".column").first().locator("input[type=file]");
     await files.setInputFiles(file);
     await page.getByText("kit: written by Pocketune").waitFor();
+    const folder = mkdtempSync(join(tmpdir(), "run-"));
+    await writeFile(join(folder, "metrics.jsonl"), "");
+    await page.locator("input[webkitdirectory]").setInputFiles(folder);
+    await page.getByText(`${basename(folder)}: written by Pocketune`).waitFor();
+    rmSync(folder, { recursive: true });
     await files.setInputFiles([
       { ...file, buffer: Buffer.from(zipSync(both)) },
       photo("a.png", BLUE),
@@ -357,6 +362,26 @@ describe.skipIf(missing)("collecting", () => {
     await page.evaluate(() => dispatchEvent(new Event("read")));
     await page.getByRole("progressbar").waitFor({ state: "hidden" });
     await focused(page.getByRole("heading", { name: "Collect photos" }));
+    await page.context().close();
+  });
+
+  it("says no more what was wrong before", async () => {
+    const page = await openPage(browser, studio.url);
+    const said = page.getByRole("alert");
+    const importer = page.locator("input[type=file]:not([webkitdirectory])").first();
+    await importer.setInputFiles(photo("a.png", RED));
+    await said.getByText("Drop these photos onto a class").waitFor();
+    await addTo(page, 0, [photo("a.png", RED)]);
+    await expect.poll(() => said.innerText()).toBe("");
+    const field = page.getByLabel("Name of the class").first();
+    for (const [name, sentence] of [
+      ["Class 2", /^There is a class “Class 2”/],
+      ["red", /^$/],
+    ] as const) {
+      await field.fill(name);
+      await field.press("Enter");
+      await expect.poll(() => said.innerText()).toMatch(sentence);
+    }
     await page.context().close();
   });
 

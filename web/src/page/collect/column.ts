@@ -1,7 +1,7 @@
 /** A class: its name, its photos, and the ways to add some. */
 import type { ClassRecord } from "../../storage/schema";
 import { button, filePicker, fill, h, setText } from "../dom";
-import { attempt, attempting } from "../messages";
+import { attempt, attempting, clear } from "../messages";
 import { NONE, type Project } from "../project";
 import { texts } from "../texts";
 import { Grid } from "./grid";
@@ -113,6 +113,7 @@ export class Column {
     const field = h("input", { type: "text", "aria-label": label, maxLength: 200 });
     field.addEventListener("change", () =>
       attempt(async () => {
+        clear();
         try {
           await this.project.rename(this.id, field.value);
         } finally {

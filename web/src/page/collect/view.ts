@@ -2,7 +2,7 @@
 import { type TaskName, UserError } from "../../contract";
 import type { ClassRecord } from "../../storage/schema";
 import { announce, button, filePicker, h, labeled, setText } from "../dom";
-import { attempt, attempting, note } from "../messages";
+import { attempt, attempting, clear, note } from "../messages";
 import { NONE, type Project } from "../project";
 import { withSkipped } from "../skipped";
 import { texts } from "../texts";
@@ -225,7 +225,8 @@ export class CollectView {
     } finally {
       if (photos.length || !hasOthers) {
         await this.watched(control, async (watch) => {
-          const outcome = await importPhotos(photos, watch);
+          const isOurs = ours.length > 0 && !photos.length;
+          const outcome = isOurs ? { added: 0, skipped: [] } : await importPhotos(photos, watch);
           outcome.skipped.push(...ours.map((name) => ({ name, reason: texts.ours })));
           return outcome;
         });
@@ -235,6 +236,7 @@ export class CollectView {
 
   /** One import after the other. */
   private inTurn(action: (control: AbortController) => Promise<void>): void {
+    clear();
     const control = new AbortController();
     this.controls.add(control);
     const done = this.queue.then(() => (control.signal.aborted ? undefined : action(control)));
