@@ -372,7 +372,7 @@ export const texts = {
   },
   notHeldOut: (classes: number) =>
     classes
-      ? ` None are held out of ${counted(classes, "class")} with fewer than ten photos: nothing tells how well the network recognizes ${classes === 1 ? "it" : "them"}.`
+      ? ` None are of ${counted(classes, "class")}: nothing tells how well the network recognizes ${classes === 1 ? "it" : "them"}. With ten of each class, some are held out.`
       : "",
   doneNoVal: {
     classification: (seconds: number) =>
