@@ -79,6 +79,12 @@ describe("the division", () => {
     expect(run.filter((each) => each.split === "validation")).toHaveLength(4);
     expect(divide("attributes", classes, photos(9)).every((e) => e.split === "train")).toBe(true);
   });
+  it("holds some photos of each attribute out, however these were added", () => {
+    const kinds = [[], [5, 3], [3]];
+    const all = kinds.flatMap((owners, i) => photos(8, { owners }, 1 + 8 * i));
+    const held = divide("attributes", classes, all).filter((each) => each.split === "validation");
+    expect(new Set(held.map(({ label }) => label.join()))).toEqual(new Set(["0,0", "1,1", "0,1"]));
+  });
 });
 
 describe("frames", () => {

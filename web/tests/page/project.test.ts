@@ -380,9 +380,9 @@ describe("photos are packed", () => {
   });
 
   it("as the run in use has divided them, also when there are others", async () => {
-    const before = await project.add([...many(1, 10), ...many(2, 10)]);
+    const before = await project.add([...many(1, 12), ...many(2, 13)]);
     const run = divide("classification", project.classes, before);
-    await project.add(many(1, 90)); // by which the next run will divide them otherwise
+    await project.add(many(2, 90)); // by which the next run will divide them otherwise
     const held = run.filter(({ split }) => split === "validation").map(({ id }) => id);
     const parts = partsOf(project, run)!;
     expect(before.filter(({ id }) => parts.get(id) === "validation").map(({ id }) => id)).toEqual(

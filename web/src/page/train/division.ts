@@ -63,10 +63,10 @@ function recordingPlaces(photos: PhotoRecord[]): Map<number, number> {
   return places;
 }
 
-/** A number from 0 to 1 that follows from the photo alone (the finalizer of MurmurHash3). */
+/**
+ * A number from 0 to 1 that follows from the photo alone. Those of any photos in a row are spread
+ * evenly (multiples of the golden ratio), so that some of each attribute are held out.
+ */
 function scattered(id: number): number {
-  let hash = id;
-  hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
-  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);
-  return ((hash ^ (hash >>> 16)) >>> 0) / 2 ** 32;
+  return (Math.imul(id, 0x9e3779b9) >>> 0) / 2 ** 32;
 }
