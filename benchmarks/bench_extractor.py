@@ -188,7 +188,7 @@ def predicted(search: Search, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng((seed, 7))
     rows = search.genome.sample(rng, UNSEEN)
     unseen = ordered(search.space, (config_of(search.space, search.genome, row) for row in rows))
-    measurer = Measurer(search.supernet, search.fit, search.held, search.task)
+    measurer = Measurer(search.supernet, search.fit, search.held)
     others, pairs = list(measurer.measure(unseen)), search.journal.record.pairs
     codes, accuracies = encoded(search, pairs)
     new, wanted = encoded(search, others)

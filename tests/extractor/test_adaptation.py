@@ -35,7 +35,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> ImageDataset:
 def adapting(photos: ImageDataset, path: Path) -> tuple[Adaptation, Supernet]:
     made = supernet(**OPTIONS)
     genome = genome_of(made.space)
-    return Adaptation(made, genome, photos, photos.labeled, SETTINGS, path), made
+    return Adaptation(made, genome, photos, SETTINGS, path), made
 
 
 def values(made: Supernet) -> dict[str, Tensor]:

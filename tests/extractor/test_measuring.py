@@ -52,7 +52,7 @@ def test_each_is_measured_as_if_it_were_alone(
     made: Supernet, photos: ImageDataset, configs: list[SubnetConfig]
 ) -> None:
     order = ordered(made.space, configs)
-    measurer = Measurer(made, photos, photos, photos.labeled)
+    measurer = Measurer(made, photos, photos)
     for pair in measurer.measure(order):
         accuracy, loss = plainly(made, photos, pair.config)
         assert (pair.accuracy, pair.loss) == (accuracy, pytest.approx(loss, rel=1e-4))
@@ -65,9 +65,9 @@ def test_photos_pass_in_chunks(
     configs: list[SubnetConfig],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = list(Measurer(made, photos, photos, photos.labeled).measure(configs))
+    whole = list(Measurer(made, photos, photos).measure(configs))
     monkeypatch.setattr(measuring, "CHUNK", 4)  # of 15 photos
-    measurer = Measurer(made, photos, photos, photos.labeled)
+    measurer = Measurer(made, photos, photos)
     for pair, one in zip(measurer.measure(configs), whole, strict=True):
         assert (pair.config, pair.accuracy) == (one.config, one.accuracy)
         assert pair.loss == pytest.approx(one.loss, rel=1e-4)
@@ -79,15 +79,15 @@ def test_a_part_of_many_photos_is_measured_on(
     configs: list[SubnetConfig],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (few,) = Measurer(made, photos, photos.thinned(6), photos.labeled).measure(configs[:1])
+    (few,) = Measurer(made, photos, photos.thinned(6)).measure(configs[:1])
     monkeypatch.setattr(measuring, "HELD", 6)
-    assert list(Measurer(made, photos, photos, photos.labeled).measure(configs[:1])) == [few]
+    assert list(Measurer(made, photos, photos).measure(configs[:1])) == [few]
 
 
 def test_pixels_of_one_size_are_kept(
     made: Supernet, photos: ImageDataset, configs: list[SubnetConfig]
 ) -> None:
-    measurer = Measurer(made, photos, photos, photos.labeled)
+    measurer = Measurer(made, photos, photos)
     for pair in measurer.measure(configs):
         kept, size = measurer._photos, pair.config.size
         assert kept is not None
@@ -99,7 +99,7 @@ def test_the_order_changes_no_bit(
     made: Supernet, photos: ImageDataset, configs: list[SubnetConfig]
 ) -> None:
     measured = [
-        {pair.config: pair for pair in Measurer(made, photos, photos, photos.labeled).measure(some)}
+        {pair.config: pair for pair in Measurer(made, photos, photos).measure(some)}
         for some in (ordered(made.space, configs), configs[::-1])
     ]
     assert measured[0] == measured[1]
@@ -118,5 +118,5 @@ def test_measuring_changes_no_value_of_the_supernet(
     made: Supernet, photos: ImageDataset, configs: list[SubnetConfig]
 ) -> None:
     before = {name: value.clone() for name, value in made.state_dict().items()}
-    list(Measurer(made, photos, photos, photos.labeled).measure(configs[:1]))
+    list(Measurer(made, photos, photos).measure(configs[:1]))
     assert all(torch.equal(before[name], value) for name, value in made.state_dict().items())

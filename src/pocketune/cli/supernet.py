@@ -147,7 +147,7 @@ def _print_accuracies(supernet: Supernet, splits: Splits) -> None:
         return
     if not len(held):
         return
-    measurer = Measurer(supernet.cpu().eval(), train, held, task)
+    measurer = Measurer(supernet.cpu().eval(), train, held)
     for name, config in (("smallest", space.smallest), ("largest", space.largest)):
         (pair,) = measurer.measure([config])
         print(

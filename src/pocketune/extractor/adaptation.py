@@ -33,7 +33,6 @@ from pocketune.networks import normalize
 from pocketune.objectives import objective_of
 from pocketune.supernet import Supernet
 from pocketune.surgery import BRANCH
-from pocketune.tasks import Task
 from pocketune.weights import estimate_batch_norm
 
 CHECKPOINT_SECONDS = 30.0
@@ -55,10 +54,9 @@ class Adaptation:
     step's number, so that a resumed run ends with the same values.
 
     Args:
-        supernet: Changed in place; its classes are those of the task.
+        supernet: Changed in place; its classes are those of the photos.
         genome: The sub-networks to train.
-        photos: The photos to adapt to.
-        task: What is learned.
+        photos: The labeled photos to adapt to.
         settings: Epochs, batch and seed.
         path: File of the state.
 
@@ -71,11 +69,10 @@ class Adaptation:
         supernet: Supernet,
         genome: Genome,
         photos: ImageDataset,
-        task: Task,
         settings: ExtractorSettings,
         path: Path,
     ) -> None:
-        self._supernet, self._genome, self._task = supernet, genome, task
+        self._supernet, self._genome = supernet, genome
         self._settings, self._path = settings, path
         self._loader = Loader(
             photos,
@@ -83,9 +80,8 @@ class Adaptation:
             batch=settings.batch,
             train=True,
             seed=settings.seed,
-            task=task,
         )
-        self._objective = objective_of(task)
+        self._objective = objective_of(photos.labeled)
         rates = default_rates("adam", settings.batch)
         groups: dict[float, list[nn.Parameter]] = {}
         self._trained = dict(trained_parameters(supernet))
@@ -200,7 +196,6 @@ class Adaptation:
                 size=config.size,
                 batch=CALIBRATION,
                 train=False,
-                task=self._task,
             )
             for number, batch in enumerate(part.epoch(0)):
                 images = normalize(self._supernet, batch.images)
@@ -208,7 +203,7 @@ class Adaptation:
                     estimate_batch_norm(network, [images])
                 maps = in_parts(network.features, images)
                 blocks.append((maps.mean((2, 3)).numpy(), batch.labels))
-        head = fit_head(lambda: iter(blocks), self._task)
+        head = fit_head(lambda: iter(blocks), photos.labeled)
         if head is not None:
             layer = self._supernet.network.get_submodule("classifier.1")
             assert isinstance(layer, nn.Linear)

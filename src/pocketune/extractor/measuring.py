@@ -17,7 +17,7 @@ from pocketune.extractor.record import Pair
 from pocketune.networks import normalize
 from pocketune.networks.architectures.parts import PlainNetwork
 from pocketune.supernet import Space, SubnetConfig, Supernet
-from pocketune.tasks import Labels, Task
+from pocketune.tasks import Labels
 
 CALIBRATION = 128
 """Photos that give a sub-network's batch norms their statistics, in one batch."""
@@ -82,19 +82,15 @@ class Measurer:
     Args:
         supernet: The adapted supernet; not changed.
         training: Photos for the statistics; of the first ones.
-        held: Photos to measure on; of more than `HELD`, so many, evenly spread.
-        task: What is learned.
+        held: Labeled photos to measure on; of more than `HELD`, so many, evenly spread.
 
     Attributes:
         shared: Parts of measured sub-networks that were computed for others already, and all parts.
     """
 
-    def __init__(
-        self, supernet: Supernet, training: ImageDataset, held: ImageDataset, task: Task
-    ) -> None:
+    def __init__(self, supernet: Supernet, training: ImageDataset, held: ImageDataset) -> None:
         self._supernet = supernet
         self._training, self._held = training.thinned(CALIBRATION), held.thinned(HELD)
-        self._task = task
         self._photos: Photos | None = None
         self.shared = [0, 0]
 
@@ -135,7 +131,7 @@ class Measurer:
                     entry[1].held.append(maps)
             embeddings.append(maps.mean((2, 3)))
         stack.extend(filter(None, kept))
-        metric = self._task.metric()
+        metric = self._held.labeled.metric()
         metric.update(network.classifier(torch.cat(embeddings)).numpy(), photos.labels)
         return Pair(config=config, accuracy=metric.score.value, loss=metric.score.loss)
 
@@ -147,10 +143,8 @@ class Measurer:
         return self._photos
 
     def _decoded(self, photos: ImageDataset, size: int) -> tuple[Pixels, Labels]:
-        batches = list(
-            Loader(photos, size=size, batch=CHUNK, train=False, task=self._task).epoch(0)
-        )
-        labels = self._task.collate([label for each in batches for label in each.labels])
+        batches = list(Loader(photos, size=size, batch=CHUNK, train=False).epoch(0))
+        labels = photos.labeled.collate([label for each in batches for label in each.labels])
         return np.concatenate([each.images for each in batches]), labels
 
 

@@ -117,7 +117,6 @@ class Search:
             self.supernet,
             self.genome,
             self.fit,
-            self.task,
             self.settings,
             self.journal.folder / ADAPTED,
         )
@@ -251,7 +250,7 @@ class Search:
 
     def _measure(self, configs: list[SubnetConfig], whole: int) -> None:
         """Measure the sub-networks that were not measured before, and write each."""
-        measurer = Measurer(self.supernet, self.fit, self.held, self.task)
+        measurer = Measurer(self.supernet, self.fit, self.held)
         known = {pair.config for pair in self.journal.record.pairs}
         rest = [config for config in ordered(self.space, configs) if config not in known]
         began = time.monotonic()
@@ -286,7 +285,7 @@ class Search:
 
     def _measured(self, finalists: list[Finalist]) -> list[Finalist]:
         """The finalists with measured accuracies, the best first; of equal ones, the predicted."""
-        measurer = Measurer(self.supernet, self.fit, self.held, self.task)
+        measurer = Measurer(self.supernet, self.fit, self.held)
         order = ordered(self.space, (each.forecast.config for each in finalists))
         accuracies = {pair.config: pair.accuracy for pair in measurer.measure(order)}
         measured = [replace(each, accuracy=accuracies[each.forecast.config]) for each in finalists]
