@@ -59,6 +59,11 @@ class Row:
         )
 
     @property
+    def record(self) -> RunRecord | None:
+        """The first record, for what all runs have in common; None without a finished run."""
+        return self.records[0] if self.records else None
+
+    @property
     def runs(self) -> str:
         """The number of finished runs, and of how many if some failed."""
         done = len(self.scores)

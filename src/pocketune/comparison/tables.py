@@ -73,11 +73,11 @@ FIELDS: dict[str, Callable[[Row], object]] = {
     "peak_memory": lambda row: row.peak_memory,
     "step_seconds": lambda row: row.step_seconds,
     "seconds": lambda row: row.seconds,
-    "step_flops": lambda row: row.records[0].step_flops if row.records else None,
-    "parameters": lambda row: row.records[0].parameters if row.records else None,
-    "result_bytes": lambda row: row.records[0].result_bytes if row.records else None,
-    "lr": lambda row: row.records[0].settings.get("lr") if row.records else None,
-    "head_lr": lambda row: row.records[0].settings.get("head_lr") if row.records else None,
+    "step_flops": lambda row: row.record and row.record.step_flops,
+    "parameters": lambda row: row.record and row.record.parameters,
+    "result_bytes": lambda row: row.record and row.record.result_bytes,
+    "lr": lambda row: row.record and row.record.settings.get("lr"),
+    "head_lr": lambda row: row.record and row.record.settings.get("head_lr"),
 }
 """The columns of the CSV, in units of one."""
 
@@ -109,9 +109,12 @@ def columns_of(rows: Sequence[Row]) -> list[Column]:
         Column("improved", lambda row: "" if row.improved is None else str(row.improved)),
         Column("peak MB", lambda row: _scaled(row.peak_memory, 1e6, ".0f")),
         Column("step ms", lambda row: _scaled(row.step_seconds, 1e-3, ".3g")),
-        Column("step MFLOP", lambda row: _of_first(row, "step_flops", 1e6, ".3g")),
-        Column("parameters", lambda row: _of_first(row, "parameters", 1, ",.0f")),
-        Column("result", _result),
+        Column(
+            "step MFLOP",
+            lambda row: _scaled(row.record.step_flops, 1e6, ".3g") if row.record else "",
+        ),
+        Column("parameters", lambda row: f"{row.record.parameters:,}" if row.record else ""),
+        Column("result", lambda row: format_size(row.record.result_bytes) if row.record else ""),
     ]
 
 
@@ -125,14 +128,6 @@ def _score(row: Row) -> str:
         if value is not None
     )
     return " ± ".join((mean, *rest))
-
-
-def _result(row: Row) -> str:
-    return format_size(row.records[0].result_bytes) if row.records else ""
-
-
-def _of_first(row: Row, name: str, unit: float, style: str) -> str:
-    return _scaled(getattr(row.records[0], name), unit, style) if row.records else ""
 
 
 def _scaled(value: float | None, unit: float, style: str) -> str:

@@ -180,7 +180,7 @@ def _table(rows: list[Row]) -> Table:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    record = row.records[0] if row.records else None
+    record = row.record
     return (
         row.model,
         row.method,

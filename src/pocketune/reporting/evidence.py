@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,11 +84,11 @@ class Evidence:
         others = None
         if computed and held is None and training is not None and embed:
             others = predict_by_others(model.task, training)
-        judged = held or others or training
-        masks = {}
-        if model.task.dense and judged is not None:
+        found = cls(model.task, splits, training, held, others)
+        if model.task.dense and (judged := found.judged) is not None:
             masks = mask_pictures(model, judged.photos, _worst_first(judged)[:SHOWN])
-        return cls(model.task, splits, training, held, others, masks)
+            found = replace(found, masks=masks)
+        return found
 
     @property
     def judged(self) -> Predicted | None:
