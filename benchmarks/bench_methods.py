@@ -193,11 +193,12 @@ def bound(manifest: Manifest) -> float:
     best |= dict.fromkeys(
         (*PRODUCTS, "depthwise", "blocked_depthwise"), min(rates[kind] for kind in PRODUCTS)
     )
-    images = {"features": manifest.batch}  # its work is that of one image
+    # the work of the frozen part is that of one image, and that of the step of a micro-batch
+    runs = {"features": manifest.batch, "step": manifest.micro_batches}
     return sum(
-        images.get(name, 1) * best.get(kind, 0.0) * each.flops
+        runs[name] * best.get(kind, 0.0) * each.flops
         for name, graph in manifest.graphs.items()
-        if name in ("features", "step")
+        if name in runs
         for kind, each in graph.work.items()
     )
 

@@ -71,8 +71,9 @@ function drawMask({ shape, keep }) {
 export async function train(kit, photos, { epochs = 5, rate = 0.003, report = () => {} } = {}) {
   const { manifest, values } = kit;
   const classes = [...new Set(photos.map(({ label }) => label))].sort();
-  if (photos.length < manifest.batch || classes.length < 2)
-    throw new Error(`choose two classes or more, with ${manifest.batch} photos in all`);
+  const size = manifest.micro_batch; // what the graph takes; each is a step of its own here
+  if (photos.length < size || classes.length < 2)
+    throw new Error(`choose two classes or more, with ${size} photos in all`);
   for (const name of manifest.task.head) { // starts from zeros, for these classes
     const shape = [classes.length, ...values[name].shape.slice(1)];
     values[name] = { shape, values: new Float32Array(shape.reduce((a, b) => a * b)) };
@@ -93,8 +94,8 @@ export async function train(kit, photos, { epochs = 5, rate = 0.003, report = ()
   const losses = [];
   for (let epoch = 0; epoch < epochs; epoch++) {
     const order = shuffled([...photos.keys()]);
-    for (let at = 0; at + manifest.batch <= order.length; at += manifest.batch) {
-      const batch = order.slice(at, at + manifest.batch);
+    for (let at = 0; at + size <= order.length; at += size) {
+      const batch = order.slice(at, at + size);
       const masks = manifest.masks.map((mask) => [mask.name, drawMask(mask)]);
       const found = await kit.step.run(only(kit.step, {
         ...state(), ...Object.fromEntries(masks),

@@ -19,6 +19,7 @@ from pocketune.device.use.unknown import known_of
 from pocketune.kit.manifest import SCHEMA
 
 from ..device.softmax_engine import CLASSES, write_photos
+from ..device.tiny_kit import TinyKit
 
 
 @pytest.fixture(scope="module")
@@ -364,6 +365,11 @@ def test_kit_show(run, kit):
     assert told["images"] == "16 x 16 pixels, batch 4"
     assert told["classes"] == "3: blue, green, red"
     assert " MB with adam, " in told["memory"]
+
+
+def test_kit_show_tells_the_parts_of_a_step(run, tmp_path):
+    TinyKit(statistic=False, micro_batch=2).write(tmp_path / "kit")
+    assert "batch 4 in 2 parts" in run("kit", "show", tmp_path / "kit").stdout
 
 
 def test_kit_show_says_that_the_classes_of_a_bundled_kit_are_placeholders(run, kit):

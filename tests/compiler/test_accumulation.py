@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from safetensors.numpy import load_file
 
-from pocketune.compiler import compile
+from pocketune.compiler import compile, micro_batch
 from pocketune.device.engine.accumulate import AccumulatingEngine
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.memory.estimate import estimate_memory
@@ -87,6 +87,23 @@ def test_a_run_of_small_batches_ends_as_one_of_large_batches(
     large = run(kits[4], photos, tmp_path / "large")
     small = run(kits[1], photos, tmp_path / "small", accumulate=4)
     assert_same(small, large)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_run_of_micro_batches_ends_as_one_of_whole_batches(
+    kits: dict[int, Kit],
+    photos: Path,
+    tmp_path: Path,
+    accumulate: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(micro_batch, "MOST_LIVE_BYTES", 1 << 14)
+    network = adapt(tiny(channels=8), TinyTL())
+    kit = compile(network, tmp_path / "kit", batch=4, size=SIZE, task=TASK)
+    assert kit.manifest.micro_batch < 4
+    whole = run(kits[4], photos, tmp_path / "whole", accumulate=accumulate)
+    parts = run(kit, photos, tmp_path / "parts", accumulate=accumulate)
+    assert_same(parts, whole)
 
 
 class Stop(Silent):

@@ -127,6 +127,7 @@ def write_pixel_kit(
         mean=(0.0, 0.0, 0.0),
         std=(1.0, 1.0, 1.0),
         batch=BATCH,
+        micro_batch=BATCH,
         features=None,
         embeddings=None,
         parameters=tuple(specs),

@@ -131,6 +131,7 @@ def write_softmax_kit(
         mean=(0.0, 0.0, 0.0),
         std=(1.0, 1.0, 1.0),
         batch=batch,
+        micro_batch=batch,
         features=(FEATURES,) if frozen else None,
         embeddings=FEATURES,
         parameters=tuple(ParameterSpec(k, state[k].shape) for k in ("fc.weight", "fc.bias")),

@@ -67,6 +67,15 @@ def test_accumulated_batches_take_their_time_each(accumulate: int) -> None:
     assert several - update == pytest.approx(accumulate * (one - update))
 
 
+def test_every_micro_batch_takes_its_time(blocks: Manifest) -> None:
+    whole = replace(blocks, statistics=(), masks=())
+    whole = with_work(whole, features={}, step={"matrix": Work(1, 7, 0)})
+    parts = replace(whole, micro_batch=whole.batch // 4)
+    update = estimate_step(with_work(whole, step={}), SPEED)
+    one, four = (estimate_step(each, SPEED) - update for each in (whole, parts))
+    assert four == pytest.approx(4 * one)
+
+
 def test_more_classes_take_longer_to_update(blocks: Manifest) -> None:
     assert estimate_step(blocks, SPEED, classes=1000) > estimate_step(blocks, SPEED)
 

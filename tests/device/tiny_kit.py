@@ -40,11 +40,17 @@ class TinyKit:
     classes: tuple[str, ...] = CLASSES
     size: int = 8
     batch: int = 4
+    micro_batch: int | None = None  # of a kit without the statistic
     frozen_part: bool = True
     statistic: bool = True
     masks: bool = True
     embeddings: bool = True
     task: type[Task] = Classification  # for others than attributes, step.onnx computes nothing
+
+    @property
+    def at_once(self) -> int:
+        """Images that the graphs compute at once."""
+        return self.micro_batch or self.batch
 
     def write(self, path: Path) -> Kit:
         """Write the kit to a folder or a .zip."""
@@ -87,11 +93,12 @@ class TinyKit:
             mean=(0.485, 0.456, 0.406),
             std=(0.229, 0.224, 0.225),
             batch=self.batch,
+            micro_batch=self.at_once,
             features=(WIDTH,) if self.frozen_part else None,
             embeddings=WIDTH if self.embeddings else None,
             parameters=tuple(ParameterSpec(name, shape) for name, shape in shapes.items()),
             statistics=(TensorSpec("norm.running_mean", (WIDTH,)),) if self.statistic else (),
-            masks=(MaskSpec("drop.mask", (self.batch, WIDTH), 0.75),) if self.masks else (),
+            masks=(MaskSpec("drop.mask", (self.at_once, WIDTH), 0.75),) if self.masks else (),
             graphs={name: self._cost(model) for name, model in self._graphs().items()},
         )
 
@@ -119,16 +126,16 @@ class TinyKit:
         nodes = [] if self.frozen_part else self._front("features")
         nodes += self._forward(["drop.mask"] if self.masks else [])
         if self.task is Attributes:
-            nodes += _attribute_loss(self.batch)
-            labels = _value("labels", _UINT8, [self.batch, "classes"])
+            nodes += _attribute_loss(self.at_once)
+            labels = _value("labels", _UINT8, [self.at_once, "classes"])
         else:
-            nodes += _class_loss(self.batch)
-            labels = _value("labels", _INT64, [self.batch])
+            nodes += _class_loss(self.at_once)
+            labels = _value("labels", _INT64, [self.at_once])
         nodes += _backward()
-        inputs = [self._start(self.batch), labels, *self._state()]
+        inputs = [self._start(self.at_once), labels, *self._state()]
         outputs = ["loss", "correct", "grad.fc.weight", "grad.fc.bias", "grad.scale"]
         if self.masks:
-            inputs.append(_value("drop.mask", _FLOAT, [self.batch, WIDTH]))
+            inputs.append(_value("drop.mask", _FLOAT, [self.at_once, WIDTH]))
         if self.statistic:
             outputs.append("new.norm.running_mean")
             nodes += _new_mean()

@@ -104,6 +104,8 @@ def test_wrong_type(name: str, value: object) -> None:
             {"parameters": [{"name": "w", "shape": [2], "group": "x"}]},
             "must be one of main, decode_head, branch, head, not",
         ),
+        ({"micro_batch": 3}, "a batch of 4 images, no multiple of micro_batch=3"),
+        ({"micro_batch": 2}, "statistics of a batch, and micro_batch=2 is only a part of one"),
         ({"graphs": {}}, "lists the graphs none where the kit has features, predict, step"),
         ({"files": {"../../passwd": "0"}}, "lists '../../passwd' under 'files'"),
         ({"files": {"step.onnx": 5}}, "files.step.onnx' must be a non-empty string"),
@@ -216,7 +218,7 @@ class TestImagesAtOnce:
 
     @staticmethod
     def at_once(memory: int, batch: int = 8) -> int:
-        manifest = replace(TinyKit().manifest(), batch=batch)
+        manifest = replace(TinyKit().manifest(), batch=batch, micro_batch=batch)
         features = replace(manifest.graphs["features"], memory=memory)
         graphs = {**manifest.graphs, "features": features}
         return replace(manifest, graphs=graphs).images_at_once

@@ -33,6 +33,8 @@ export interface Manifest {
   mean: [number, number, number];
   std: [number, number, number];
   batch: number;
+  /** Photos that the graphs compute at once. */
+  micro_batch: number;
   features: number[] | null;
   embeddings: number | null;
   parameters: ParameterSpec[];

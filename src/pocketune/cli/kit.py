@@ -276,7 +276,7 @@ def kit_lines(facts: dict[str, Any], manifest: Manifest, of_classes: str = "") -
         "method": full_title(facts["method"]),
         "trains": f"{facts['trained_parameters']:,} parameters",
         "frozen part": _frozen_part(manifest),
-        "images": f"{facts['size']} x {facts['size']} pixels, batch {facts['batch']}",
+        "images": f"{manifest.size} x {manifest.size} pixels, batch {_batch(manifest)}",
         manifest.task.noun: listed(manifest.classes) + of_classes,
         "memory": ", ".join(f"{format_size(size)} with {name}" for name, size in memory.items())
         + " (predicted, whole process)",
@@ -284,6 +284,12 @@ def kit_lines(facts: dict[str, Any], manifest: Manifest, of_classes: str = "") -
         "made by": f"pocketune {facts['version']}" if "path" in facts else None,
     }
     return [f"{name:<12} {value}" for name, value in rows.items() if value is not None]
+
+
+def _batch(manifest: Manifest) -> str:
+    """The images of a step, and of the parts that it is computed in."""
+    parts = manifest.micro_batches
+    return str(manifest.batch) if parts == 1 else f"{manifest.batch} in {parts} parts"
 
 
 def _step_time(seconds: float | None) -> str | None:

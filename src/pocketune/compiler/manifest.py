@@ -52,6 +52,7 @@ def describe(
         mean=about(network).normalization.mean,
         std=about(network).normalization.std,
         batch=settings.batch,
+        micro_batch=settings.batch,
         features=graphs.features_shape,
         embeddings=graphs.embeddings,
         parameters=tuple(parameter_specs(network, settings.task.head)),

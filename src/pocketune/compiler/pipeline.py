@@ -120,7 +120,8 @@ def compile(
         files = _write_files(graphs, network, Path(scratch))
         step = partial(_checking, progress)
         try:
-            kit = write_kit(Path(scratch) / "kit", manifest, files)
+            part = replace(manifest, batch=manifest.micro_batch)  # as the graphs compute
+            kit = write_kit(Path(scratch) / "kit", part, files)
             engine = OnnxEngine(kit, kit.state())
             plain = _without_blocks(kit) if BLOCKED_STEP in files else None
             check_engine(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from math import inf
 
@@ -15,6 +16,7 @@ from pocketune.compiler.capture.trace import check_norms, running_statistics, tr
 from pocketune.compiler.collector import paused_collector
 from pocketune.compiler.graphs import Graphs, build_features, build_graphs
 from pocketune.compiler.manifest import describe
+from pocketune.compiler.micro_batch import images_are_independent, micro_batch
 from pocketune.compiler.passes.activations import read_originals, recompute_activations
 from pocketune.compiler.passes.blocked import arena_in_blocks, leave_large_plain
 from pocketune.compiler.passes.liveness import Liveness
@@ -46,7 +48,8 @@ class Prepared:
     Attributes:
         network: A copy of the adapted network, on the CPU, with its frozen kernels rounded if they
             are stored in 8 bits.
-        settings: What the step is compiled for, the head included.
+        settings: What the step's graph is compiled for, the head included: its batch is the kit's
+            micro-batch.
         masks: The dropout masks that the device draws.
         graphs: The optimized graphs; a frozen part that is to be calibrated is still in float32.
         manifest: Of these graphs, without files.
@@ -76,6 +79,9 @@ def prepare(
 ) -> Prepared:
     """Trace, lower and optimize the step of an adapted network.
 
+    A step whose tensors are large computes its batch in parts, if the images do not affect one
+    another.
+
     Args:
         network: As in `compile`; it is not changed.
         batch: Images of a training step.
@@ -89,6 +95,34 @@ def prepare(
     Raises:
         PocketuneError: As `compile`.
     """
+    of_step = partial(
+        _prepare,
+        network,
+        size=size,
+        task=task,
+        frozen_bits=frozen_bits,
+        calibrated=calibrated,
+        compared=compared,
+    )
+    whole = of_step(batch)
+    part = micro_batch(whole.manifest)
+    if part == batch or not images_are_independent(whole.network, whole.settings):
+        return whole
+    prepared = of_step(part)
+    return replace(prepared, manifest=replace(prepared.manifest, batch=whole.settings.batch))
+
+
+def _prepare(
+    network: nn.Module,
+    batch: int,
+    *,
+    size: int,
+    task: Task | None,
+    frozen_bits: int | None,
+    calibrated: bool,
+    compared: bool,
+) -> Prepared:
+    """The same with graphs that compute the batch at once."""
     check_positive(batch=batch, size=size)
     if 3 * batch * size * size > MOST_ELEMENTS:
         raise PocketuneError(

@@ -11,7 +11,7 @@ class CompileSettings:
     """What every stage of `compile` shares.
 
     Attributes:
-        batch: Images of a training step.
+        batch: Images that a training step computes at once.
         size: Height and width of the images, in pixels.
         task: What is learned, with the names of the classes and of the head's parameters.
 

@@ -92,7 +92,7 @@ def estimate_step(
             for kind, each in graphs["features"].work.items()
         }
         seconds += speed.seconds(work)
-    seconds += speed.seconds(graphs["step"].work)
+    seconds += manifest.micro_batches * speed.seconds(graphs["step"].work)
     shapes = manifest.shapes(classes or len(manifest.classes))
     trained = sum(4 * math.prod(shapes[spec.name]) for spec in manifest.parameters)
     return accumulate * seconds + (1 + slots) * trained * speed.update

@@ -120,7 +120,7 @@ def signature(manifest: Manifest, name: str) -> Signature:
         {
             **start,
             **floats,
-            "labels": (np.dtype(manifest.task.label_type).name, (manifest.batch, *label)),
+            "labels": (np.dtype(manifest.task.label_type).name, (manifest.micro_batch, *label)),
             **{key: ("float32", shape) for key, shape in extra.items()},
         },
         {

@@ -14,7 +14,7 @@ from pocketune.kit.names import KIT_FILES
 from pocketune.schema import FieldError, Positive, Shape, parse_object, read_object
 from pocketune.tasks import Task
 
-SCHEMA = 5
+SCHEMA = 6
 """Version of the manifest's fields; a reader refuses all others."""
 
 Group = Literal["main", "decode_head", "branch", "head"]
@@ -90,14 +90,14 @@ class GraphSpec:
     """The cost of a graph.
 
     Attributes:
-        memory: Peak bytes of live tensors, for one image (`features`) or one batch.
-        flops: Floating point operations, for one image (`features`) or one batch.
+        memory: Peak bytes of live tensors, for one image (`features`) or one micro-batch.
+        flops: Floating point operations, for one image (`features`) or one micro-batch.
         nodes: Number of nodes.
         weights: Bytes of the constants in the file.
         largest: Bytes of the largest constant that the runtime copies to another layout when it
             opens the graph; 0 if it copies none.
         work: What a run does, by the kinds of `WorkKind`, for one image (`features`) or one
-            batch.
+            micro-batch.
         arena: Bytes of the runtime's arena after a run, with the gaps between tensors, for one
             image (`features`) or one batch.
     """
@@ -202,6 +202,8 @@ class Manifest:
         mean: Mean of the red, green and blue pixels, on [0, 1]. The graphs already apply it.
         std: Standard deviation of the same. The graphs already apply it.
         batch: Images in a training step.
+        micro_batch: Images that the graphs of a step and of a prediction compute at once; a step
+            adds the gradients of `batch / micro_batch` of them.
         features: Shape of one image's features; None for a kit without `features.onnx`.
         embeddings: Size of the output layer's input, the second output of `predict.onnx`; None
             if that layer does not read one vector for each image.
@@ -224,6 +226,7 @@ class Manifest:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     batch: Positive
+    micro_batch: Positive
     features: Shape | None
     embeddings: Positive | None
     parameters: tuple[ParameterSpec, ...]
@@ -287,6 +290,11 @@ class Manifest:
         return self.quantization is not None and self.quantization.activations == 8
 
     @property
+    def micro_batches(self) -> int:
+        """How often a training step runs its graph."""
+        return self.batch // self.micro_batch
+
+    @property
     def images_at_once(self) -> int:
         """Number of images that `features.onnx` processes at once.
 
@@ -297,7 +305,7 @@ class Manifest:
         if "features" not in self.graphs:
             return 1
         fitting = _FEATURES_BYTES // max(1, self.graphs["features"].memory)
-        return min(self.batch, max(1, fitting))
+        return min(self.micro_batch, max(1, fitting))
 
     def shapes(self, classes: int) -> dict[str, tuple[int, ...]]:
         """The shape of each parameter and statistic for `classes` classes."""
@@ -336,6 +344,10 @@ def _problems(manifest: Manifest) -> Iterator[str]:
         elif shapes[name][:1] != (len(m.classes),):
             yield f"has {len(m.classes)} classes but gives {name} the shape {shapes[name]}"
     graphs = {"step", "predict"} if m.features is None else {"features", "step", "predict"}
+    if m.batch % m.micro_batch:
+        yield f"has a batch of {m.batch} images, no multiple of micro_batch={m.micro_batch}"
+    if m.micro_batch < m.batch and m.statistics:
+        yield f"has statistics of a batch, and micro_batch={m.micro_batch} is only a part of one"
     if set(m.graphs) != graphs:
         yield f"lists the graphs {_listed(m.graphs)} where the kit has {_listed(graphs)}"
     for name, shape in _tensors(m):

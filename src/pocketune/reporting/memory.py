@@ -102,7 +102,7 @@ def step_memory(kit: Kit, estimate: MemoryEstimate, classes: int) -> StepMemory 
     except ModuleNotFoundError:
         return None
     manifest = kit.manifest
-    sizes = {"N": 1, "classes": classes, "batch": manifest.batch}
+    sizes = {"N": 1, "classes": classes, "batch": manifest.micro_batch}
 
     def arena(file: str, graph: GraphSpec, images: int = 1) -> tuple[Any, list[int]]:
         """The operators of a graph, and the arena's bytes while each runs for so many images."""
@@ -121,7 +121,7 @@ def step_memory(kit: Kit, estimate: MemoryEstimate, classes: int) -> StepMemory 
     blocks = _blocks([list(node.input) for node in operators], names)
     packed = step.weights if step.packs else 0
     trained = [Node(block, size + packed) for block, size in zip(blocks, line, strict=True)]
-    base = estimate.total - estimate.activations + feature_bytes(manifest, manifest.batch)
+    base = estimate.total - estimate.activations + feature_bytes(manifest, manifest.micro_batch)
     return StepMemory(base, (*frozen, *trained), len(frozen))
 
 

@@ -24,6 +24,14 @@ KITS = [
     for s in (True, False)
     for n in (True, False)
 ]
+KITS += [
+    pytest.param(
+        TinyKit(frozen_part=f, statistic=False, masks=n, micro_batch=size), id=f"{f:d}0{n:d}-{size}"
+    )
+    for f in (True, False)
+    for n in (True, False)
+    for size in (1, 2)
+]
 
 
 def batch(tiny: TinyKit, seed: int = 0, n: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +65,10 @@ def loss_of(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def draw_mask(tiny: TinyKit, rng: np.random.Generator) -> np.ndarray | float:
-    return tiny.manifest().masks[0].draw(rng) if tiny.masks else 1.0
+    if not tiny.masks:
+        return 1.0
+    (spec,) = tiny.manifest().masks
+    return np.concatenate([spec.draw(rng) for _ in range(tiny.batch // tiny.at_once)])
 
 
 def test_is_an_engine(tmp_path: Path) -> None:
@@ -115,6 +126,18 @@ def test_embeddings_are_what_the_output_layer_reads(tiny: TinyKit, tmp_path: Pat
     weight, bias, scale = (engine.parameters[name] for name in ("fc.weight", "fc.bias", "scale"))
     expected = scale * (result @ weight.T + bias)
     np.testing.assert_allclose(engine.predict(images), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("tiny", KITS)
+@pytest.mark.parametrize("n", [1, 4])
+def test_a_prediction_in_two_parts_is_the_whole(tiny: TinyKit, tmp_path: Path, n: int) -> None:
+    engine = make(tiny, tmp_path)
+    images, _ = batch(tiny, n=n)
+    prepared = engine.prepare(images)
+    outputs, embeddings = engine.complete_with_embeddings(prepared)
+    np.testing.assert_array_equal(outputs, engine.predict(images))
+    np.testing.assert_array_equal(embeddings, engine.embed(images))
+    np.testing.assert_array_equal(engine.complete(prepared), outputs)
 
 
 def test_a_kit_without_embeddings_predicts_and_says_so(tmp_path: Path) -> None:

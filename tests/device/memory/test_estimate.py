@@ -88,6 +88,17 @@ def test_accumulation_takes_a_second_gradient_and_more_photos(kit: Kit) -> None:
     assert one.activations == three.activations
 
 
+def test_a_step_in_parts_takes_their_memory_and_the_sum_of_their_gradients(kit: Kit) -> None:
+    whole = replace(kit, manifest=replace(kit.manifest, batch=16, micro_batch=16))
+    parts = replace(kit, manifest=replace(kit.manifest, batch=16, micro_batch=4))
+    assert estimate(parts).parameters == 2 * estimate(whole).parameters
+    assert estimate(parts).photos == estimate(whole).photos
+    assert estimate(parts, accumulate=2).parameters == 3 * estimate(whole).parameters
+    arena = estimate(whole).activations - estimate(whole, batch=8).activations
+    assert arena > 0
+    assert estimate(parts).activations == estimate(parts, batch=8).activations
+
+
 def test_the_estimate_names_every_part_and_its_size() -> None:
     text = str(MemoryEstimate(1_000_000, 24_000_000, 0, 0, 0, 0, 5_500_000))
     assert text == (

@@ -77,7 +77,7 @@ export class Engine {
     const count = pixels.length / each;
     const found = new Float32Array(count * this.startSize);
     const most = Math.max(1, Math.floor(FEATURES_BYTES / Math.max(1, graphs.features!.memory)));
-    const step = Math.min(this.manifest.batch, most);
+    const step = Math.min(this.manifest.micro_batch, most);
     for (let start = 0; start < count; start += step) {
       const part = pixels.subarray(start * each, (start + step) * each);
       const images = bytes(part, [part.length / each, size, size, 3]);
@@ -91,12 +91,36 @@ export class Engine {
   }
 
   /** Loss and gradients of a batch, in training mode; updates the statistics. */
-  async gradients(start: Start, labels: readonly Label[], random: Random): Promise<Gradients> {
-    return this.gradientsWith(start, labels, this.drawMasks(random));
+  gradients(start: Start, labels: readonly Label[], random: Random): Promise<Gradients> {
+    return this.gradientsWith(start, labels, () => this.drawMasks(random));
   }
 
-  /** The same with given dropout masks, by name. */
+  /** The same with the dropout masks of each micro-batch, by name. */
   async gradientsWith(
+    start: Start,
+    labels: readonly Label[],
+    masks: () => ReadonlyMap<string, Float32Array>,
+  ): Promise<Gradients> {
+    const size = this.manifest.micro_batch;
+    const share = size / labels.length;
+    const total: Gradients = { loss: 0, correct: 0, values: new Map() };
+    for (let from = 0; from < labels.length; from += size) {
+      const part = start.subarray(from * this.startSize, (from + size) * this.startSize);
+      const found = await this.runStep(part, labels.slice(from, from + size), masks());
+      if (share === 1) return found;
+      total.loss += share * found.loss;
+      total.correct += found.correct;
+      for (const [name, added] of found.values) {
+        const sum = total.values.get(name) ?? new Float32Array(added.length);
+        added.forEach((value, i) => (sum[i]! += share * value));
+        total.values.set(name, sum);
+      }
+    }
+    return total;
+  }
+
+  /** Loss and gradients of a micro-batch, by one run of the graph. */
+  private async runStep(
     start: Start,
     labels: readonly Label[],
     masks: ReadonlyMap<string, Float32Array>,
@@ -123,7 +147,7 @@ export class Engine {
     };
   }
 
-  /** Logits (N, classes) of what photos start from, computed a training batch at a time. */
+  /** Logits (N, classes) of what photos start from, computed a micro-batch at a time. */
   logits(start: Start): Promise<Float32Array> {
     return this.evaluate(start, "logits", this.task.outputs);
   }
@@ -144,8 +168,9 @@ export class Engine {
     const graph = await this.graph("predict");
     const count = start.length / this.startSize;
     const found = new Float32Array(count * size);
-    for (let from = 0; from < count; from += this.manifest.batch) {
-      const to = Math.min(count, from + this.manifest.batch);
+    const { micro_batch: most } = this.manifest;
+    for (let from = 0; from < count; from += most) {
+      const to = Math.min(count, from + most);
       const part = start.subarray(from * this.startSize, to * this.startSize);
       const outputs = await graph.run(this.startFeed(part), [output]);
       found.set(take(outputs, output, (to - from) * size), from * size);

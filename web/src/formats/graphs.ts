@@ -104,7 +104,7 @@ function agrees(value: Value, type: string | null, shape: Shape): boolean {
 
 /** The inputs and outputs of a graph of a kit. */
 export function signature(manifest: Manifest, name: string): Signature {
-  const { size, batch, features, embeddings, task } = manifest;
+  const { size, micro_batch: batch, features, embeddings, task } = manifest;
   const classes = task.classes.length;
   const images: Declared = new Map([["images", ["uint8", [null, size, size, 3]]]]);
   const between: Declared =

@@ -97,6 +97,7 @@ const manifest = fields<Manifest>({
   mean: list(finite, 3) as Read<[number, number, number]>,
   std: list(finite, 3) as Read<[number, number, number]>,
   batch: whole(1),
+  micro_batch: whole(1),
   features: orNull(shape),
   embeddings: orNull(whole(1)),
   parameters: list(
@@ -157,6 +158,12 @@ function* problems(m: Manifest): Generator<string> {
     else if (own[0] !== m.task.classes.length) {
       yield `has ${m.task.classes.length} classes but gives ${name} the shape ${shapeText(own)}`;
     }
+  }
+  if (m.batch % m.micro_batch) {
+    yield `has a batch of ${m.batch} images, no multiple of micro_batch=${m.micro_batch}`;
+  }
+  if (m.micro_batch < m.batch && m.statistics.length) {
+    yield `has statistics of a batch, and micro_batch=${m.micro_batch} is only a part of one`;
   }
   const graphs = m.features === null ? ["predict", "step"] : ["features", "predict", "step"];
   const listed = Object.keys(m.graphs).sort().join(", ");

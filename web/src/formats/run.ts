@@ -225,7 +225,8 @@ async function recordOf(
   const network = new Map(raw.get("network") as Map<string, Json>).set("classes", classes.length);
   const steps = log.filter((line) => line.kind === "step");
   const shapes = shapesFor(manifest, classes.length);
-  const features = manifest.graphs["features"];
+  const { features, step } = manifest.graphs;
+  const flops = step!.flops / manifest.micro_batch + (features?.flops ?? 0); // of a photo
   return toJson(
     new Map<string, unknown>([
       ["version", about.version],
@@ -262,7 +263,7 @@ async function recordOf(
       ["seconds", float(result.seconds)],
       ["training_seconds", float(steps.reduce((sum, { seconds }) => sum + number(seconds), 0))],
       ["step_seconds", result.stepSeconds === null ? null : float(result.stepSeconds)],
-      ["step_flops", manifest.graphs["step"]!.flops + (features?.flops ?? 0) * manifest.batch],
+      ["step_flops", flops * manifest.batch],
       [
         "parameters",
         manifest.parameters.reduce((n, { name }) => n + product(shapes.get(name)!), 0),

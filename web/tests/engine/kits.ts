@@ -5,7 +5,7 @@ import type { Kit } from "../../src/contract";
 import { setUpRuntime } from "../../src/engine/session";
 import { readKit } from "../../src/formats/kit";
 
-type Name = "last" | "blocks" | "frozen" | "whole" | "integers" | "attributes";
+type Name = "last" | "blocks" | "frozen" | "whole" | "parts" | "integers" | "attributes";
 
 /** A kit of the wheel, or one of the fixtures. */
 export function openKit(name: Name): Promise<Kit> {

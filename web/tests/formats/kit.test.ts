@@ -115,7 +115,9 @@ describe("a kit", () => {
   });
 
   it.each([
-    [{ schema: 4 }, /was written by an older pocketune \(its schema is 4, this version reads 5\)/],
+    [{ schema: 5 }, /was written by an older pocketune \(its schema is 5, this version reads 6\)/],
+    [{ micro_batch: 3 }, /a batch of 4 images, no multiple of micro_batch=3/],
+    [{ micro_batch: 2 }, /statistics of a batch, and micro_batch=2 is only a part of one/],
     [{ schema: 9 }, /needs a newer studio \(its schema is 9/],
     [
       { batch: 0 },

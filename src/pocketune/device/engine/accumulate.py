@@ -1,8 +1,9 @@
-"""Gradient accumulation: several small batches for one optimizer step."""
+"""Gradient accumulation: one step in several parts, which are in memory one after the other."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from pocketune.device.engine.base import Gradients
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pocketune.arrays import FloatArray, State
     from pocketune.device.engine.base import Engine, EngineFactory, Preparing
@@ -63,16 +64,8 @@ class AccumulatingEngine:
         self, images: NDArray[np.uint8], labels: Labels, rng: np.random.Generator
     ) -> Gradients:
         """See `Engine`; the batch has to be a multiple of a part."""
-        parts = [slice(i, i + self._batch) for i in range(0, len(images), self._batch)]
-        weights = [self._task.loss_weight(labels[part], self._engine.inputs) for part in parts]
-        whole = sum(weights) or 1.0  # without any weight, all gradients are 0
-        total: Gradients | None = None
-        for part, weight in zip(parts, weights, strict=True):
-            found = self._engine.gradients(images[part], labels[part], rng)
-            total = _add(total or _nothing(found), found, weight / whole)
-            del found  # the next batch's gradients take its place in the runtime's memory
-        assert total is not None
-        return total
+        weight = partial(self._task.loss_weight, inputs=self._engine.inputs)
+        return add_parts(self._engine.gradients, images, labels, rng, self._batch, weight)
 
     def predict(self, images: NDArray[np.uint8]) -> FloatArray:
         """See `Engine`."""
@@ -106,6 +99,44 @@ def accumulating(factory: EngineFactory) -> EngineFactory:
         return AccumulatingEngine(factory(kit, state), kit.manifest.batch, kit.manifest.task)
 
     return make
+
+
+class Parts(Protocol):
+    """Images, or what is kept of them, of which a slice holds some."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> Any: ...
+
+
+def add_parts(
+    compute: Callable[[Any, Labels, np.random.Generator], Gradients],
+    images: Parts,
+    labels: Labels,
+    rng: np.random.Generator,
+    size: int,
+    weight: Callable[[Labels], float],
+) -> Gradients:
+    """Loss and gradients of images that do not influence each other, from those of its parts.
+
+    Args:
+        compute: `Engine.gradients` of a part.
+        images: A multiple of `size`.
+        labels: Theirs.
+        rng: Given to each part in turn.
+        size: Images in a part.
+        weight: The weight of labels in the mean; see `Task.loss_weight`.
+    """
+    parts = [slice(i, i + size) for i in range(0, len(images), size)]
+    weights = [weight(labels[part]) for part in parts]
+    whole = sum(weights) or 1.0  # without any weight, all gradients are 0
+    total: Gradients | None = None
+    for part, share in zip(parts, weights, strict=True):
+        found = compute(images[part], labels[part], rng)
+        total = _add(total or _nothing(found), found, share / whole)
+        del found  # the gradients of the next part take its place in the runtime's memory
+    assert total is not None
+    return total
 
 
 def _nothing(like: Gradients) -> Gradients:

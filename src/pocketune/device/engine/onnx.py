@@ -1,7 +1,7 @@
 """The engine that runs a kit's graphs on ONNX Runtime."""
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pocketune.arrays import FloatArray, State
 from pocketune.device.cache.code import Features
+from pocketune.device.engine.accumulate import add_parts
 from pocketune.device.engine.base import Gradients, draw_masks, no_embeddings
 from pocketune.device.engine.session import RUNTIME, Graph
 from pocketune.kit.kit import Kit, check_state, checked_state
@@ -63,7 +64,14 @@ class OnnxEngine:
         )
         if (images.shape, labels.shape) != expected:
             raise ValueError(f"a batch has shapes {images.shape}, {labels.shape}, not {expected}")
-        step = self._graph(STEP)
+        if manifest.micro_batches == 1:
+            return self._gradients(images, labels, rng)
+        weight = partial(manifest.task.loss_weight, inputs=self.inputs)
+        return add_parts(self._gradients, images, labels, rng, manifest.micro_batch, weight)
+
+    def _gradients(self, images: Images, labels: Labels, rng: np.random.Generator) -> Gradients:
+        """The same of a micro-batch, by one run of the graph."""
+        manifest, step = self._kit.manifest, self._graph(STEP)
         outputs = step.run(
             {
                 self._start: self._start_values(images),
@@ -86,7 +94,7 @@ class OnnxEngine:
         )
 
     def predict(self, images: Images) -> FloatArray:
-        """Outputs (N, ...) for pixels (N, S, S, 3), computed a training batch at a time."""
+        """Outputs (N, ...) for pixels (N, S, S, 3), computed a micro-batch at a time."""
         return self._evaluate("logits", images)
 
     def embed(self, images: Images) -> FloatArray:
@@ -97,15 +105,27 @@ class OnnxEngine:
 
     def _evaluate(self, output: str, images: Images) -> FloatArray:
         """An output of the prediction for any number of images."""
-        batch = self._kit.manifest.batch
         values = np.empty((len(images), *self._shape(output)), np.float32)
-        for start in range(0, len(images), batch):
-            part = slice(start, start + batch)
-            values[part] = self._predicted(self._start_values(images[part]), output)[output]
+        for part in self._micro_batches(len(images)):
+            values[part] = self._run_predict(self._start_values(images[part]), output)[output]
         return values
+
+    def _micro_batches(self, images: int) -> Iterator[slice]:
+        size = self._kit.manifest.micro_batch
+        return (slice(start, start + size) for start in range(0, images, size))
 
     def _predicted(self, prepared: NDArray[Any], only: str | None = None) -> dict[str, FloatArray]:
         """All outputs of the prediction, or one, from what depends on no trained value."""
+        if len(prepared) <= self._kit.manifest.micro_batch:
+            return self._run_predict(prepared, only)
+        slices = self._micro_batches(len(prepared))
+        parts = [self._run_predict(prepared[each], only) for each in slices]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _run_predict(
+        self, prepared: NDArray[Any], only: str | None = None
+    ) -> dict[str, FloatArray]:
+        """The same of a micro-batch, by one run of the graph."""
         graph = self._graph(PREDICT)
         found = graph.run({self._start: prepared}, only=only)
         for name, values in found.items():

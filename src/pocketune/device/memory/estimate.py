@@ -114,7 +114,7 @@ def estimate_memory(
         process: Resident bytes before the graphs are loaded.
         classes: Number of classes of the photos.
         slots: Size of the optimizer's state relative to the parameters.
-        batch: Images that the graphs process at once; by default the kit's batch.
+        batch: Images in a batch; by default the kit's.
         accumulate: Batches in a step; more than one need memory for the sum of their gradients.
         images: Training photos that the classifier is computed from before the first step; None if
             it is not computed.
@@ -133,8 +133,9 @@ def estimate_memory(
     frozen = graphs["features"].open
     arena = round(max(arenas.values()))
     evaluating = round(max(size for name, size in arenas.items() if name != "step"))
-    kept = feature_bytes(manifest, batch)
+    kept = feature_bytes(manifest, min(batch, manifest.micro_batch))
     optimizer = round(slots * parameters)
+    sums = (accumulate > 1) + (batch > manifest.micro_batch)  # of gradients, each as large
     waiting, decoded, compared = training_photos(
         manifest,
         classes,
@@ -164,7 +165,7 @@ def estimate_memory(
         runtime=RUNTIME,
         graphs=max(open_at_once, max(phases) - beside),
         activations=arena + kept,
-        parameters=parameters * (2 if accumulate > 1 else 1) + statistics,
+        parameters=parameters * (1 + sums) + statistics,
         optimizer=optimizer,
         photos=waiting + decoded + compared,
     )

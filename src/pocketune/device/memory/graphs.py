@@ -26,7 +26,7 @@ GAPS_OVERHEAD = 1.14
 operators take while they run moves tensors to other gaps. Arenas of 4 MB and more were 0.5 to 1.2
 times the simulated ones, those above 1.14 by 0.2 MB (benchmarks/bench_arena.py)."""
 FEATURES_HELD = 2
-"""Batches of features in memory: the heap keeps the place of the one before, if it is small."""
+"""Features of so many micro-batches are in memory: small ones before the last are kept."""
 
 MOST_TIMES, MOST_LOGITS, MOST_MORE = 4, 16, 1 << 28
 """The runtime refuses a graph more than so many times what its manifest says of arena and weights,
@@ -39,11 +39,11 @@ def arena_size(graph: GraphSpec) -> float:
 
 
 def arena_sizes(manifest: Manifest, batch: int) -> dict[str, float]:
-    """Bytes of the arena for each graph, which runs on batches of so many images.
+    """Bytes of the arena for each graph of a step on so many images.
 
-    The frozen part runs a few images at a time, the other graphs a batch at a time.
+    The frozen part runs a few images at a time, the other graphs a micro-batch at a time.
     """
-    parts = batch / manifest.batch
+    parts = min(batch, manifest.micro_batch) / manifest.micro_batch
     sizes = {
         name: arena_size(graph) * (manifest.images_at_once if name == "features" else parts)
         for name, graph in manifest.graphs.items()
@@ -59,7 +59,9 @@ def most_arena_bytes(manifest: Manifest, classes: int) -> int:
     They are far more than a graph needs that is what its manifest says: a graph of a stranger could
     make tensors of any size.
     """
-    logits = 4 * manifest.batch * math.prod(manifest.task.output_shape(manifest.size, classes))
+    logits = (
+        4 * manifest.micro_batch * math.prod(manifest.task.output_shape(manifest.size, classes))
+    )
     said = max(arena_sizes(manifest, manifest.batch).values())
     said += sum(graph.opening for graph in held(manifest).values())
     return MOST_MORE + MOST_LOGITS * logits + MOST_TIMES * round(said)
@@ -100,7 +102,7 @@ def opening_bytes(manifest: Manifest) -> int:
 
 
 def feature_bytes(manifest: Manifest, batch: int) -> int:
-    """Bytes of the features of a batch, which the step reads, and of the one before if it stays."""
+    """Bytes of the features of so many images, read at once, and of those before if they stay."""
     if manifest.features is None:
         return 0
     size = 4 * batch * math.prod(manifest.features)

@@ -237,7 +237,7 @@ def step_flops(manifest: Manifest) -> int:
     """Floating point operations of a step of the kit's batch, its frozen part included."""
     graphs = manifest.graphs
     features = graphs["features"].flops * manifest.batch if "features" in graphs else 0
-    return graphs["step"].flops + features
+    return manifest.micro_batches * graphs["step"].flops + features
 
 
 def _photos(run: Run) -> PhotosRecord:
