@@ -43,6 +43,12 @@ def test_a_kit_is_checked_before_it_is_offered(run: Run, page: Path) -> None:
     assert not Path("site").exists()
 
 
+def test_a_bundled_kit_that_the_page_does_not_train_is_refused(run: Run, page: Path) -> None:
+    result = run("studio", "--export", "site", "--kit", "masks")
+    assert result.exit_code == 1
+    assert "is for masks, which the page does not train" in " ".join(result.stderr.split())
+
+
 SERVE = """
 import sys
 from pocketune.studio import site

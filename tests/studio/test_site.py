@@ -17,6 +17,7 @@ from pocketune.kit.bundled import list_kits
 from pocketune.studio import SITE, Site, collect_site, export_site
 from pocketune.studio.site import bundled_kits, pack_kit
 
+from ..device.runs import write_run
 from .conftest import PAGE
 
 PACKAGE = Path(__file__).parents[2] / "web" / "package.json"
@@ -82,6 +83,15 @@ def test_the_bundled_kits_are_offered(built: Path) -> None:
 def test_two_kits_of_one_name_are_refused(built: Path, kit: Kit, second: str) -> None:
     with pytest.raises(PocketuneError, match=f"two kits are called {second}; rename"):
         collect_site([("my flowers", kit), (second, kit)], built)
+
+
+def test_what_the_page_could_not_train_as_it_is_said_to_be_is_refused(
+    built: Path, tmp_path: Path
+) -> None:
+    run = Kit.open(write_run(tmp_path / "mine"))
+    for kit, why in [(Kit.open("masks"), "is for masks"), (run, "mine is a run, and a kit has")]:
+        with pytest.raises(PocketuneError, match=why):
+            collect_site([("kit", kit)], built)
 
 
 @pytest.mark.parametrize(

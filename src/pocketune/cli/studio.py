@@ -70,10 +70,11 @@ def _checked(kits: list[str]) -> Iterator[tuple[str, Kit]]:
     """Name and kit of each, after a training step of it."""
     from pocketune.device.use.check import check_kit
     from pocketune.kit import Kit
-    from pocketune.kit.bundled import list_kits
+    from pocketune.studio.site import bundled_kits
 
+    bundled = {name for name, _ in bundled_kits()}
     for each in kits:
-        if each in list_kits() and not Path(each).exists():
+        if each in bundled and not Path(each).exists():
             continue  # offered anyway
         for _ in check_kit(each):
             pass

@@ -57,7 +57,8 @@ def collect_site(kits: Iterable[tuple[str, Kit]] | None = None, folder: Path = S
         folder: The built page.
 
     Raises:
-        PocketuneError: The page is not built, two kits have one name, or a file cannot be read.
+        PocketuneError: The page is not built, two kits have one name, a kit is of masks or a run,
+            or a file cannot be read.
     """
     if not (folder / INDEX).is_file():
         raise PocketuneError(
@@ -67,6 +68,7 @@ def collect_site(kits: Iterable[tuple[str, Kit]] | None = None, folder: Path = S
     files: dict[str, Path | bytes] = dict(_built(folder))
     offered = []
     for name, kit in bundled_kits() if kits is None else kits:
+        _check_offer(kit)
         address = f"kits/{_plain(name)}.zip"
         if address in files:
             raise PocketuneError(f"two kits are called {name}; rename one of them")
@@ -77,6 +79,19 @@ def collect_site(kits: Iterable[tuple[str, Kit]] | None = None, folder: Path = S
     version = _sha256(json.dumps(hashes).encode())
     listing = json.dumps({"version": version, "files": hashes, "kits": offered}, indent=1).encode()
     return Site({**files, LISTING: listing}, {**hashes, LISTING: _sha256(listing)})
+
+
+def _check_offer(kit: Kit) -> None:
+    if kit.manifest.task.dense:
+        raise PocketuneError(
+            f"{kit.path} is for masks, which the page does not train; name a kit for classes or "
+            "attributes"
+        )
+    if kit.is_run:
+        raise PocketuneError(
+            f"{kit.path} is a run, and a kit has nothing of what a run has learned: open the run "
+            "in the page, packed as a .zip, or name the kit that it started from"
+        )
 
 
 def bundled_kits() -> Iterator[tuple[str, Kit]]:
