@@ -15,7 +15,7 @@ import numpy as np
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import PocketuneError
 from pocketune.extractor.costs import CostModel, keeps
-from pocketune.extractor.evolution import Best, evolve
+from pocketune.extractor.evolution import evolve
 from pocketune.extractor.genome import Genes, Genome
 from pocketune.extractor.predictor import Predict
 from pocketune.extractor.record import Finalist, Forecast
@@ -126,12 +126,13 @@ class Chooser:
     ) -> Iterator[Finalist]:
         """The best of a search, each with its forecast; only the first if the time is over."""
         best = self._search(phase, settings, start)
-        for number in range(min(count, len(best.genes))):
+        for number in range(min(count, len(best))):
             if number and not self.left(phase):
                 break
-            yield self._finalist(best.genes[number : number + 1])
+            yield self._finalist(best[number : number + 1])
 
-    def _search(self, phase: str, settings: ExtractorSettings, start: Genes) -> Best:
+    def _search(self, phase: str, settings: ExtractorSettings, start: Genes) -> Genes:
+        """The best sub-networks (N, G) by predicted accuracies and estimated costs."""
         costs = CostModel(self.space, self.genome, self.known(), settings)
         rng = np.random.default_rng(settings.seed)
         inside = start[costs.fits(start)]

@@ -8,7 +8,6 @@ children are redrawn until they keep the limits, and all of this is one array op
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +21,6 @@ PARENTS = 0.25
 MUTATION = 0.1
 
 
-class Best(NamedTuple):
-    """The best sub-networks (N, G) of a search, the best first, and their accuracies (N,)."""
-
-    genes: Genes
-    accuracies: Values
-
-
 def evolve(
     genome: Genome,
     score: Callable[[Genes], Values],
@@ -38,7 +30,7 @@ def evolve(
     start: Genes | None = None,
     generations: int = GENERATIONS,
     over: Callable[[], bool] = lambda: False,
-) -> Best:
+) -> Genes:
     """The best sub-networks of all generations, as many as there are parents, all different.
 
     A generation is the parents, as many children by mutation of a parent, and as many by crossover
@@ -52,6 +44,9 @@ def evolve(
         start: Sub-networks that keep the limits, to begin with besides random ones.
         generations: Number of generations.
         over: Whether there is no time for another generation.
+
+    Returns:
+        Sub-networks (N, G), the best first.
     """
     parents = max(2, round(PARENTS * POPULATION))
     drawn = fitting(genome, rng, POPULATION, fits)
@@ -59,8 +54,8 @@ def evolve(
     for _ in range(generations):
         if over():
             break
-        children = _generation(genome, best.genes, fits, rng)
-        best = _best(genome, np.concatenate([best.genes, children]), score, parents)
+        children = _generation(genome, best, fits, rng)
+        best = _best(genome, np.concatenate([best, children]), score, parents)
     return best
 
 
@@ -96,10 +91,8 @@ def _children(parents: Genes, fits: Fits, draw: Callable[[NDArray[np.int64]], Ge
     return children
 
 
-def _best(genome: Genome, genes: Genes, score: Callable[[Genes], Values], count: int) -> Best:
+def _best(genome: Genome, genes: Genes, score: Callable[[Genes], Values], count: int) -> Genes:
     """The best of different sub-networks, the best first."""
     _, places = np.unique(genome.canonical(genes), axis=0, return_index=True)
     genes = genes[np.sort(places)]
-    accuracies = score(genes)
-    order = np.argsort(-accuracies, kind="stable")[:count]
-    return Best(genes[order], accuracies[order])
+    return genes[np.argsort(-score(genes), kind="stable")[:count]]
