@@ -30,6 +30,7 @@ from pocketune.methods import (
     TopBlocks,
     adapt,
 )
+from pocketune.networks import about
 from pocketune.surgery import swap
 from pocketune.weights import create_network
 
@@ -143,6 +144,13 @@ def test_strides_and_shortcuts(alignment: str, tmp_path: Path) -> None:
     adapted = adapt(network, GradientFilter(layers=4, alignment=alignment))
     kit = compile(adapted, tmp_path, batch=4, size=64)
     assert kit.manifest.features == (64 * 4 * 4 + 128 * 2 * 2,)
+
+
+def test_a_chain_across_a_frozen_shortcut_before_a_dropout(tmp_path: Path) -> None:
+    """Whether the dropout is frozen is seen in a run without values that records all maps."""
+    adapted = adapt(small_mobilenet(), GradientFilter(layers=5))
+    assert [len(chain) for chain in about(adapted).filter_chains] == [5]
+    assert compile(adapted, tmp_path, batch=2, size=32).manifest.masks
 
 
 STEPS = 10

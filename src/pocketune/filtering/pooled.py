@@ -82,7 +82,7 @@ class PooledMap:
         """
         self._refuse_activated("a sum")
         if isinstance(other, Tensor):
-            if other.requires_grad:
+            if other.requires_grad and not other.is_meta:  # a run of shapes may record all maps
                 raise PocketuneError(
                     "a pooled map cannot be added to a tensor that requires a gradient; set "
                     "passes_pooled=False on the layers of filter_chains"
