@@ -425,6 +425,24 @@ def test_a_layer_in_float32_between_integers() -> None:
     assert np.abs(off).max() <= 2.01 * quantum(model)
 
 
+@pytest.mark.parametrize("kind", ["Conv", "MatMul"])
+def test_a_layer_that_stays_in_float32_computes_so_between_integers(kind: str) -> None:
+    shape = (4, 4, 1, 1) if kind == "Conv" else (SIZE, SIZE)
+    nodes = [
+        node("Conv", ["x", "u"], ["y"]),
+        node(kind, ["y", "v"], ["z"]),
+        node("Conv", ["z", "w"], ["logits"]),
+    ]
+    constants = {"u": normal(4, 3, 1, 1), "v": normal(*shape), "w": normal(4, 4, 1, 1)}
+    model, images = model_of(nodes, (1, 4, 8, 8), **constants), random_images()
+    layer = model.graph.node[-2]
+    rounded = quantized(model, images, [layer.name])
+    content, kinds = translated(rounded)
+    assert kinds.count("DEQUANTIZE") == 2 and kinds.count("QUANTIZE") == 2
+    off = np.moveaxis(run_flatbuffer(content, images), -1, 1) - run_onnx(rounded, images)
+    assert np.abs(off).max() <= 2.01 * quantum(rounded)
+
+
 @pytest.mark.parametrize("floats", [(), (0,), (1,), (0, 1)])
 def test_activations_follow_their_layers(floats: tuple[int, ...]) -> None:
     """Behind a layer in float32, nothing is rounded before the next layer."""

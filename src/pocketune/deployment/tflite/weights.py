@@ -23,20 +23,28 @@ class Weights:
     scale: FloatArray | None
 
 
+def has_integers(t: Translator, name: str, channels: int) -> bool:
+    """Whether weights are stored as integers, so that their layer computes with integers.
+
+    The quantizer leaves those of a layer in float32 that would lose too much accuracy.
+
+    Args:
+        t: The translator.
+        name: The weights.
+        channels: The axis of their output channels.
+    """
+    stored = t.stored(name)
+    return stored is not None and (stored[1].size == 1 or stored[2] == channels)
+
+
 def weights_of(t: Translator, name: str, order: Sequence[int], *, integers: bool) -> Weights:
     """A constant with its axes in this order, the first of them the output channels."""
-    real = t.array(name).transpose(order)
-    if not integers:
-        return Weights(real.astype(np.float32), None)
     stored = t.stored(name)
-    if stored is None or (stored[1].size > 1 and stored[2] != order[0]):
-        scale = np.abs(real).reshape(len(real), -1).max(axis=1).astype(np.float32) / 127
-        scale = np.where(scale > 0, scale, np.float32(1))
-        shape = (-1, *[1] * (real.ndim - 1))
-        return Weights(np.round(real / scale.reshape(shape)).astype(np.int8), scale)
+    if stored is None or not integers:
+        return Weights(t.array(name).transpose(order).astype(np.float32), None)
     values, scale, _ = stored
-    spread = np.broadcast_to(scale.reshape(-1), len(real)).astype(np.float32)
-    return Weights(values.transpose(order), spread)
+    ordered = values.transpose(order)
+    return Weights(ordered, np.broadcast_to(scale.reshape(-1), len(ordered)).astype(np.float32))
 
 
 def bias_of(t: Translator, node: onnx.NodeProto, count: int) -> FloatArray:

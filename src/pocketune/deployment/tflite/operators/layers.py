@@ -17,6 +17,7 @@ from pocketune.deployment.tflite.values import (
 from pocketune.deployment.tflite.weights import (
     Weights,
     bias_of,
+    has_integers,
     layer_tensors,
     weights_of,
 )
@@ -30,7 +31,7 @@ def conv(t: Translator, node: onnx.NodeProto) -> None:
     given, shape = attributes(node), t.shape(node.input[1])
     if len(shape) != 4:
         raise unsupported(node, f" of {len(shape) - 2} dimensions")
-    x, result = t.read(node, activation=True)
+    x, result = t.read(node, integers=has_integers(t, node.input[1], 0), activation=True)
     x = t.last(x)
     groups, dilations = given.get("group", 1), given.get("dilations", [1, 1])
     channels = x.tensor.shape[3]
@@ -90,9 +91,10 @@ def matmul(t: Translator, node: onnx.NodeProto) -> None:
 def _linear(t: Translator, node: onnx.NodeProto, *, transposed: bool) -> None:
     if not t.is_constant(node.input[1]):
         raise unsupported(node, " of two inputs")
-    x, result = t.read(node, activation=True)
-    x = t.plain(x)
     order = (0, 1) if transposed else (1, 0)
+    integers = has_integers(t, node.input[1], order[0])
+    x, result = t.read(node, integers=integers, activation=True)
+    x = t.plain(x)
     kernel = weights_of(t, node.input[1], order, integers=result.scales is not None)
     bias = bias_of(t, node, len(kernel.values))
     weights, sums = layer_tensors(t, node, x.tensor, kernel, bias, 0)
