@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from pocketune.data import load_splits, sample, unlabeled
 from pocketune.data.images.cost import Decoding
 from pocketune.data.images.headers import Header
-from pocketune.device.train import TrainSettings
+from pocketune.device.train import RunRecord, TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
 from pocketune.kit.bundled import list_kits
@@ -20,6 +21,7 @@ from pocketune.planner.context import PlanContext
 from pocketune.planner.features import Features, alike, embedding, first_embeddings
 from pocketune.planner.kits import KITS, KitSource, kit_paths
 from pocketune.planner.process import process_bytes
+from pocketune.processes.command import run_command
 from pocketune.tasks import Attributes, Classification, numbered
 
 from ..device.softmax_engine import write_photos
@@ -187,3 +189,19 @@ def test_a_process_that_trains_takes_tens_of_megabytes(tmp_path: Path) -> None:
     assert 15 * MB < process_bytes(photos, TrainSettings()) < 150 * MB
     with pytest.raises(PocketuneError, match=r"process cannot be measured: [^:]* not exist"):
         process_bytes(tmp_path / "none", TrainSettings())
+
+
+def test_the_libraries_of_heic_photos_are_counted_as_in_a_run(tmp_path: Path) -> None:
+    heif = pytest.importorskip("pillow_heif", reason="HEIC photos need the extra heif")
+    photos = write_photos(tmp_path / "photos", each=2)
+    for file in list(photos.rglob("*.png")):
+        heif.from_pillow(Image.open(file)).save(file.with_suffix(".heic"))
+        file.unlink()
+    code, errors = run_command(
+        "train", photos, "--kit", "last", "--out", tmp_path / "run", keep_errors=True
+    )
+    assert code == 0, errors
+    parts = RunRecord.read(tmp_path / "run").memory_parts
+    assert parts is not None
+    measured = process_bytes(photos, TrainSettings())
+    assert measured > parts["process"] - MB

@@ -75,6 +75,7 @@ def _measure(job: ProcessJob) -> None:
     from pocketune.data import MaskOptions, load_splits
     from pocketune.device.memory.baseline import training_baseline
 
+    training_baseline()  # as a run does: libraries that decode HEIC photos are loaded after it
     masks = MaskOptions(ignore=job.ignore, class_names=job.class_names)
     splits = load_splits(job.photos, val_fraction=job.val_fraction, seed=job.seed, masks=masks)
     measured = training_baseline()
