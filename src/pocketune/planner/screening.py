@@ -16,6 +16,8 @@ from pocketune.planner.expectation import standard_error
 from pocketune.planner.predict import SMALLER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pocketune.planner.evidence import Evidence
     from pocketune.planner.trial import Trial
 
@@ -99,11 +101,8 @@ class Screening:
         A network that is behind at one resolution is not looked at at another. With few candidates,
         none is behind.
         """
-        firsts: dict[str, Trial] = {}
-        for trial in self._journal.left:
-            firsts.setdefault(trial.candidate.group, trial)
         several = len(self._journal.left) > 1
-        waiting = list(firsts.values())
+        waiting = list(_firsts(self._journal.left).values())
         while waiting:
             waiting.remove(first := min(waiting, key=lambda each: self._turn(each, waiting)))
             late = self._evidence.seconds_left(FIRST_LOOK_SHARE) <= 0
@@ -121,10 +120,7 @@ class Screening:
 
     def _look_again(self) -> None:
         """Score the features of what is left on as many photos as there is time for."""
-        firsts: dict[str, Trial] = {}
-        for trial in self._journal.left:
-            if trial.head is not None:
-                firsts.setdefault(trial.candidate.group, trial)
+        firsts = _firsts(trial for trial in self._journal.left if trial.head is not None)
         looked = [
             t.head for t in self._journal.plan.trials if t.candidate.group in firsts and t.head
         ]
@@ -285,6 +281,14 @@ class Screening:
         """All trials of a group."""
         group = trial.candidate.group
         return [each for each in self._journal.plan.trials if each.candidate.group == group]
+
+
+def _firsts(trials: Iterable[Trial]) -> dict[str, Trial]:
+    """The first trial of each group, by the group."""
+    firsts: dict[str, Trial] = {}
+    for trial in trials:
+        firsts.setdefault(trial.candidate.group, trial)
+    return firsts
 
 
 def _step(trial: Trial) -> tuple[object, ...]:

@@ -6,6 +6,8 @@ wait while an evaluation compares one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,7 +29,10 @@ class PackedMask:
         pixels, self._lengths = np.ascontiguousarray(mask).reshape(-1), np.zeros(0, np.uint32)
         self._values = pixels
         if packed_bytes(mask) < pixels.size:
-            starts = np.concatenate([*_starts(pixels)])
+            later = (
+                (first + np.flatnonzero(each)).astype(np.uint32) for first, each in _changes(pixels)
+            )
+            starts = np.concatenate([np.zeros(1, np.uint32), *later])
             self._values = pixels[starts]
             self._lengths = np.diff(starts, append=np.uint32(pixels.size))
 
@@ -44,11 +49,8 @@ class PackedMask:
 
 def packed_bytes(mask: NDArray[np.uint8]) -> int:
     """Bytes that a mask takes packed."""
-    pixels, runs = mask.reshape(-1), 0
-    for start in range(0, pixels.size, _BLOCK):
-        block = pixels[max(0, start - 1) : start + _BLOCK]
-        runs += int(np.count_nonzero(block[1:] != block[:-1]))
-    return min(pixels.size, _RUN_BYTES * (runs + 1))
+    runs = 1 + sum(int(np.count_nonzero(each)) for _, each in _changes(mask.reshape(-1)))
+    return min(mask.size, _RUN_BYTES * runs)
 
 
 def unpacking_bytes(pixels: int, packed: int) -> int:
@@ -56,11 +58,8 @@ def unpacking_bytes(pixels: int, packed: int) -> int:
     return pixels + 8 * packed // _RUN_BYTES
 
 
-def _starts(pixels: NDArray[np.uint8]) -> list[NDArray[np.uint32]]:
-    """Where runs begin, block by block."""
-    found = [np.zeros(1, np.uint32)]
-    for start in range(0, pixels.size, _BLOCK):
-        first = max(0, start - 1)
-        block = pixels[first : start + _BLOCK]
-        found.append((np.flatnonzero(block[1:] != block[:-1]) + first + 1).astype(np.uint32))
-    return found
+def _changes(pixels: NDArray[np.uint8]) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+    """Whether pixels differ from those before them, block by block from a first position."""
+    for first in range(1, pixels.size, _BLOCK):
+        block = pixels[first - 1 : first + _BLOCK]
+        yield first, block[1:] != block[:-1]
