@@ -79,6 +79,17 @@ def test_wrong_type(name: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
+    ("memory", "images"), [(0, 8), (2**24, 8), (2**24 + 1, 7), (2**26, 2), (2**27, 1), (2**30, 1)]
+)
+def test_predictions_at_once_keep_their_tensors_within_16_mib(memory: int, images: int) -> None:
+    """The memory of the graph is that of a micro-batch."""
+    manifest = replace(TinyKit().manifest(), batch=8, micro_batch=8)
+    predict = replace(manifest.graphs["predict"], memory=memory)
+    graphs = {**manifest.graphs, "predict": predict}
+    assert replace(manifest, graphs=graphs).predictions_at_once == images
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"batch": 0}, "'batch' must be a whole number of at least 1, not 0"),

@@ -21,7 +21,7 @@ Group = Literal["main", "decode_head", "branch", "head"]
 """Where a parameter belongs: to the network itself, to a decode head that has random values, to a
 side branch that a method adds, or to the layer that is replaced for other classes."""
 
-_FEATURES_BYTES = 4 << 20
+_FEATURES_BYTES, _PREDICT_BYTES = 4 << 20, 16 << 20
 MOST_ELEMENTS = 1 << 30
 """Most elements of a tensor, a batch of images or of features."""
 
@@ -202,8 +202,8 @@ class Manifest:
         mean: Mean of the red, green and blue pixels, on [0, 1]. The graphs already apply it.
         std: Standard deviation of the same. The graphs already apply it.
         batch: Images in a training step.
-        micro_batch: Images that the graphs of a step and of a prediction compute at once; a step
-            adds the gradients of `batch / micro_batch` of them.
+        micro_batch: Images that the graph of a step computes at once; a step adds the gradients of
+            `batch / micro_batch` of them.
         features: Shape of one image's features; None for a kit without `features.onnx`.
         embeddings: Size of the output layer's input, the second output of `predict.onnx`; None
             if that layer does not read one vector for each image.
@@ -305,6 +305,16 @@ class Manifest:
         if "features" not in self.graphs:
             return 1
         fitting = _FEATURES_BYTES // max(1, self.graphs["features"].memory)
+        return min(self.micro_batch, max(1, fitting))
+
+    @property
+    def predictions_at_once(self) -> int:
+        """Number of images that `predict.onnx` processes at once.
+
+        A prediction needs no other images, even where a step does. The number is the largest that
+        keeps the live tensors within 16 MiB, so that fewer images take little longer.
+        """
+        fitting = self.micro_batch * _PREDICT_BYTES // max(1, self.graphs["predict"].memory)
         return min(self.micro_batch, max(1, fitting))
 
     def shapes(self, classes: int) -> dict[str, tuple[int, ...]]:

@@ -13,6 +13,7 @@ from pocketune.device.engine import base as interface
 from pocketune.device.engine import onnx as onnx_engine
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.errors import PocketuneError
+from pocketune.kit import manifest
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import KitError
 
@@ -138,6 +139,23 @@ def test_a_prediction_in_two_parts_is_the_whole(tiny: TinyKit, tmp_path: Path, n
     np.testing.assert_array_equal(outputs, engine.predict(images))
     np.testing.assert_array_equal(embeddings, engine.embed(images))
     np.testing.assert_array_equal(engine.complete(prepared), outputs)
+
+
+@pytest.mark.parametrize("tiny", KITS)
+def test_a_few_predictions_at_once_are_those_of_a_batch(
+    tiny: TinyKit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make(tiny, tmp_path)
+    images, _ = batch(tiny, n=11)
+    expected = engine.predict(images), engine.embed(images)
+    predict = engine._kit.manifest.graphs["predict"]
+    monkeypatch.setattr(manifest, "_PREDICT_BYTES", 1.5 * predict.memory / tiny.at_once)
+    assert engine._kit.manifest.predictions_at_once == 1
+    found = engine.predict(images), engine.embed(images)
+    prepared = engine.complete_with_embeddings(engine.prepare(images))
+    for ours in (found, prepared):
+        np.testing.assert_allclose(ours[0], expected[0], atol=1e-5)
+        np.testing.assert_allclose(ours[1], expected[1], atol=1e-5)
 
 
 def test_a_kit_without_embeddings_predicts_and_says_so(tmp_path: Path) -> None:

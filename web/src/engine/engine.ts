@@ -16,6 +16,7 @@ export interface Gradients {
 }
 
 const FEATURES_BYTES = 4 << 20;
+const PREDICT_BYTES = 16 << 20;
 
 /**
  * Either the step or the prediction is open, never both: two open graphs would take the memory of
@@ -147,7 +148,7 @@ export class Engine {
     };
   }
 
-  /** Logits (N, classes) of what photos start from, computed a micro-batch at a time. */
+  /** Logits (N, classes) of what photos start from, computed a few at a time. */
   logits(start: Start): Promise<Float32Array> {
     return this.evaluate(start, "logits", this.task.outputs);
   }
@@ -168,7 +169,9 @@ export class Engine {
     const graph = await this.graph("predict");
     const count = start.length / this.startSize;
     const found = new Float32Array(count * size);
-    const { micro_batch: most } = this.manifest;
+    const { micro_batch, graphs } = this.manifest;
+    const each = Math.max(1, graphs["predict"]!.memory) / micro_batch;
+    const most = Math.min(micro_batch, Math.max(1, Math.floor(PREDICT_BYTES / each)));
     for (let from = 0; from < count; from += most) {
       const to = Math.min(count, from + most);
       const part = start.subarray(from * this.startSize, to * this.startSize);

@@ -94,7 +94,7 @@ class OnnxEngine:
         )
 
     def predict(self, images: Images) -> FloatArray:
-        """Outputs (N, ...) for pixels (N, S, S, 3), computed a micro-batch at a time."""
+        """Outputs (N, ...) for pixels (N, S, S, 3), computed a few at a time."""
         return self._evaluate("logits", images)
 
     def embed(self, images: Images) -> FloatArray:
@@ -106,26 +106,27 @@ class OnnxEngine:
     def _evaluate(self, output: str, images: Images) -> FloatArray:
         """An output of the prediction for any number of images."""
         values = np.empty((len(images), *self._shape(output)), np.float32)
-        for part in self._micro_batches(len(images)):
+        for part in self._parts(len(images)):
             values[part] = self._run_predict(self._start_values(images[part]), output)[output]
         return values
 
-    def _micro_batches(self, images: int) -> Iterator[slice]:
-        size = self._kit.manifest.micro_batch
+    def _parts(self, images: int) -> Iterator[slice]:
+        """The images that are predicted at once."""
+        size = self._kit.manifest.predictions_at_once
         return (slice(start, start + size) for start in range(0, images, size))
 
     def _predicted(self, prepared: NDArray[Any], only: str | None = None) -> dict[str, FloatArray]:
         """All outputs of the prediction, or one, from what depends on no trained value."""
-        if len(prepared) <= self._kit.manifest.micro_batch:
+        if len(prepared) <= self._kit.manifest.predictions_at_once:
             return self._run_predict(prepared, only)
-        slices = self._micro_batches(len(prepared))
+        slices = self._parts(len(prepared))
         parts = [self._run_predict(prepared[each], only) for each in slices]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _run_predict(
         self, prepared: NDArray[Any], only: str | None = None
     ) -> dict[str, FloatArray]:
-        """The same of a micro-batch, by one run of the graph."""
+        """The same of a few images, by one run of the graph."""
         graph = self._graph(PREDICT)
         found = graph.run({self._start: prepared}, only=only)
         for name, values in found.items():

@@ -41,13 +41,14 @@ def arena_size(graph: GraphSpec) -> float:
 def arena_sizes(manifest: Manifest, batch: int) -> dict[str, float]:
     """Bytes of the arena for each graph of a step on so many images.
 
-    The frozen part runs a few images at a time, the other graphs a micro-batch at a time.
+    The step runs a micro-batch at a time, the other graphs a few images at a time.
     """
-    parts = min(batch, manifest.micro_batch) / manifest.micro_batch
-    sizes = {
-        name: arena_size(graph) * (manifest.images_at_once if name == "features" else parts)
-        for name, graph in manifest.graphs.items()
+    images = {
+        "step": min(batch, manifest.micro_batch) / manifest.micro_batch,
+        "predict": min(batch, manifest.predictions_at_once) / manifest.micro_batch,
+        "features": manifest.images_at_once,  # its cost is that of one image
     }
+    sizes = {name: arena_size(graph) * images[name] for name, graph in manifest.graphs.items()}
     if manifest.graphs["step"].packs:
         sizes["step"] += manifest.graphs["step"].weights
     return sizes
