@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,10 +11,9 @@ import pytest
 
 from pocketune.arrays import FloatArray
 from pocketune.errors import PocketuneError
-from pocketune.extractor import kits
 from pocketune.extractor.choosing import Chooser, require_feasible
 from pocketune.extractor.predictor import Values
-from pocketune.extractor.record import Finalist, Forecast
+from pocketune.extractor.record import Forecast
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.extractor.spaces import config_of, genes_of, genome_of
 from pocketune.supernet import SubnetConfig
@@ -104,49 +102,3 @@ def test_the_smallest_that_would_do_is_named_for_each_limit() -> None:
     require_feasible(small, ExtractorSettings(budget=small.memory))
     with pytest.raises(PocketuneError, match=r"needs 6\d MB and 0.1 s for a step, with .* 32 px"):
         require_feasible(small, ExtractorSettings(budget=small.memory - 1, step_seconds=1))
-
-
-def test_a_kit_that_needs_more_than_its_forecast_gives_way_to_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = [
-        Finalist(forecast=replace(forecast(WHERE.smallest), memory=size), predicted=0.5)
-        for size in (10, 8, 6)
-    ]
-    built: list[str] = []
-
-    def build(*_: object, **__: object) -> object:
-        built.append(f"kit {len(built) + 1}")
-        return type("Kit", (), {"manifest": None})
-
-    def written(*_: object, **__: object) -> object:
-        return type("Kit", (), {"identity": built[-1]})
-
-    class Costs:
-        method = None
-
-        def cost(self, _: object) -> object:
-            return type("Cost", (), {"memory": 14 - len(built), "step_seconds": 0.1})
-
-    monkeypatch.setattr(kits, "_build", build)
-    monkeypatch.setattr(kits, "check_place", lambda _: None)
-    monkeypatch.setattr(kits, "kit_files", lambda _: ())
-    monkeypatch.setattr(kits, "write_kit", written)
-    photos = type("Photos", (), {"classes": ("a", "b")})
-
-    def chosen(budget: int) -> tuple[tuple[Finalist, ...], str]:
-        built.clear()
-        return kits.build_chosen(
-            *(None, found, None),  # type: ignore[arg-type]
-            photos=photos,  # type: ignore[arg-type]
-            settings=ExtractorSettings(budget=budget),
-            folder=kits.Path(),
-            forecaster=Costs(),  # type: ignore[arg-type]
-            progress=lambda _what, _share: None,
-        )
-
-    (first, *rest), identity = chosen(12)
-    assert (first.forecast.memory, len(built), rest) == (12, 2, [found[0], found[2]])
-    assert identity == "kit 2"
-    with pytest.raises(PocketuneError, match="need more than the budget of 5 bytes"):
-        chosen(5)

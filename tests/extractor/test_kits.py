@@ -71,7 +71,7 @@ def test_a_last_batch_of_one_photo_is_left_out(
     photos: Any = torch.randn(5, 3, 32, 32).split(4)
     monkeypatch.setattr(kits, "sample_batches", lambda *_, **__: iter(photos))
     monkeypatch.setattr(kits, "build_kit", lambda *_, **__: None)
-    options: Any = {"method": None, "settings": ExtractorSettings(), "progress": None}
+    options: Any = {"forecaster": SimpleNamespace(method=None, batch=8), "progress": None}
     made, file = supernet(), tmp_path / "chosen.safetensors"
     kits._build(made, made.largest, tmp_path / "kit", photos=photos, file=file, **options)
     assert load_network(file).get_buffer("features.0.1.running_mean").any()

@@ -180,27 +180,12 @@ def test_a_plan_of_a_network(
 ) -> None:
     monkeypatch.setattr("pocketune.proposals.source.SIZES", (96, 64))
     said: list[str] = []
-    plan = pocketune.plan(
-        photos,
-        tmp_path / "plan",
-        weights_dir=weights,
-        methods=["last"],
-        budget="200MB",
-        steps=4,
-        say=said.append,
-    )
+    options = {"weights_dir": weights, "methods": ["last"], "budget": "200MB", "steps": 4}
+    plan = pocketune.plan(photos, tmp_path / "plan", say=said.append, **options)
     assert plan.chosen.memory <= 200_000_000
     assert Path(str(plan.kit)).parent == tmp_path / "plan" / "kits"
     assert Kit.open(str(plan.kit)).manifest.size == plan.chosen.candidate.size
     assert all(trial.dropped for trial in plan.trials if trial.name != plan.choice)
     assert [line for line in said if "before training" in line]
-    again = pocketune.plan(
-        photos,
-        tmp_path / "plan",
-        weights_dir=weights,
-        methods=["last"],
-        budget="200MB",
-        steps=4,
-        say=lambda _: None,
-    )
+    again = pocketune.plan(photos, tmp_path / "plan", say=lambda _: None, **options)
     assert again == plan

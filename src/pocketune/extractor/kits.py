@@ -16,7 +16,6 @@ from pocketune.extractor.record import CHOSEN, Finalist
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.kit.kit import Kit, kit_files
 from pocketune.kit.writer import check_place, write_kit
-from pocketune.methods import Method
 from pocketune.networks import about
 from pocketune.supernet import SubnetConfig, Supernet
 from pocketune.weights import estimate_batch_norm, sample_batches, save_network
@@ -56,9 +55,8 @@ def build_chosen(
                 supernet,
                 config,
                 Path(scratch) / "kit",
-                method=forecaster.method,
+                forecaster=forecaster,
                 photos=photos,
-                settings=settings,
                 file=folder / CHOSEN,
                 progress=progress,
             )
@@ -82,9 +80,8 @@ def _build(
     config: SubnetConfig,
     out: Path,
     *,
-    method: Method,
+    forecaster: Forecaster,
     photos: ImageDataset,
-    settings: ExtractorSettings,
     file: Path,
     progress: Progress,
 ) -> Kit:
@@ -100,9 +97,9 @@ def _build(
         out,
         network=described.name,
         weights=str(file),
-        method=method,
+        method=forecaster.method,
         size=config.size,
-        batch=settings.batch,
+        batch=forecaster.batch,
         photos=photos,
         progress=progress,
     )
