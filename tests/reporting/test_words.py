@@ -8,7 +8,16 @@ from pocketune.tasks import Score
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.5, "500 ms"), (2.04, "2.0 s"), (9.99, "10 s"), (59.6, "1 min"), (3600, "1 h")],
+    [
+        (0.000443, "0.44 ms"),
+        (0.0099, "9.9 ms"),
+        (0.01, "10 ms"),
+        (0.5, "500 ms"),
+        (2.04, "2.0 s"),
+        (9.99, "10 s"),
+        (59.6, "1 min"),
+        (3600, "1 h"),
+    ],
 )
 def test_durations_have_the_units_that_people_use(seconds, text):
     assert duration(seconds) == text

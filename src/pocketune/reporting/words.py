@@ -32,6 +32,8 @@ def duration(seconds: float) -> str:
     >>> duration(0.0421), duration(75), duration(7260)
     ('42 ms', '1 min 15 s', '2 h 1 min')
     """
+    if seconds < 0.00995:  # such as a step on kept features
+        return f"{seconds * 1000:.2g} ms"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:
