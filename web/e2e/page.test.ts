@@ -702,6 +702,9 @@ describe.skipIf(missing)("using a network", () => {
     await expect
       .poll(() => page.getByRole("alert").locator("p").allInnerTexts())
       .toEqual([`gone.png: ${why}\ngone too.png: ${why}`]);
+    await page.locator("section:visible input[type=file]").setInputFiles(photo("c.png", RED));
+    await results.getByText("c.png").waitFor();
+    await expect.poll(() => page.getByRole("alert").innerText()).toBe("");
     expect(page.errors).toEqual([]);
     await page.context().close();
   });

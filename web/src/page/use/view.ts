@@ -5,7 +5,7 @@ import { Camera } from "../collect/camera";
 import { checkPhoto, decode } from "../collect/prepare";
 import { type Given, ofDrop, ofFiles, ofPaste, sorted, type Source } from "../collect/sources";
 import type { Catalog } from "../kits";
-import { attempt, attempting, fail, note } from "../messages";
+import { attempt, attempting, clear, fail, note } from "../messages";
 import type { Project } from "../project";
 import { reasonOf, type Skipped, withSkipped } from "../skipped";
 import { texts } from "../texts";
@@ -133,6 +133,7 @@ export class UseView {
   }
 
   private take(sources: Promise<Source[]>): void {
+    clear();
     attempt(async () => {
       const given = await sorted(await sources);
       await this.others(given);
