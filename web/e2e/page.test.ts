@@ -377,11 +377,14 @@ describe.skipIf(missing)("collecting", () => {
     for (const [name, sentence] of [
       ["Class 2", /^There is a class “Class 2”/],
       ["red", /^$/],
+      ["", /^A class needs a name/],
     ] as const) {
       await field.fill(name);
       await field.press("Enter");
       await expect.poll(() => said.innerText()).toMatch(sentence);
     }
+    await page.getByRole("button", { name: "Camera" }).first().click();
+    await expect.poll(() => said.innerText()).toBe("");
     await page.context().close();
   });
 

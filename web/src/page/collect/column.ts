@@ -137,6 +137,7 @@ export class Column {
 
   private async toggleCamera(): Promise<void> {
     if (this.recorder) return this.close();
+    clear(); // it would cover the picture on a small screen
     const recorder = new Recorder(this.project, ownersOf(this.id), (focused) => {
       this.recorder = undefined;
       if (focused) this.cameraButton.focus();
