@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,13 +164,15 @@ def build_kit(
     calibrates = bits == 8 and photos is not None
     if check is not None:
         check(draft(adapted, **step, calibrated=calibrates))
-    kit = compile(
-        adapted,
-        out,
-        **step,
-        calibration=_calibration(photos, size) if calibrates and photos is not None else None,
-        progress=part(progress, _CREATED),
-    )
+    with warnings.catch_warnings():  # nobody asked for a calibration: the photos are for training
+        warnings.filterwarnings("ignore", message="calibration changes nothing")
+        kit = compile(
+            adapted,
+            out,
+            **step,
+            calibration=_calibration(photos, size) if calibrates and photos is not None else None,
+            progress=part(progress, _CREATED),
+        )
     if save_network is not None:
         if bits == 8:
             quantize_frozen(adapted)

@@ -137,6 +137,14 @@ def test_photos_of_another_task_are_refused_as_training_would_refuse_them(run, p
     assert not Path("kit").exists()
 
 
+def test_photos_that_calibrate_nothing_give_no_warning_of_it(run, photos, recwarn):
+    """They are given for their classes, and here nothing is frozen."""
+    method = "--method", "full", "--frozen-bits", 8
+    result = run("kit", "build", *SMALL, *method, "--photos", photos, "--out", "kit")
+    assert result.exit_code == 0
+    assert not [each for each in recwarn if "calibration" in str(each.message)]
+
+
 def test_an_unknown_network_gives_no_warning_of_random_weights(run):
     result = run("kit", "build", "--out", "kit", "vgg16")
     assert "warning" not in result.stderr
