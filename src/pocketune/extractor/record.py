@@ -46,7 +46,6 @@ class Asked:
 
     def difference(self, other: Asked) -> str | None:
         """What differs, in words; None if nothing does."""
-        mine, theirs = asdict(self), asdict(other)
         words = {
             "version": "another version of Pocketune",
             "photos": "other photos",
@@ -54,7 +53,7 @@ class Asked:
             "method": "another method",
         }
         for name, word in words.items():
-            if mine[name] != theirs[name]:
+            if getattr(self, name) != getattr(other, name):
                 return word
         for name, value in self.settings.items():
             if other.settings.get(name) != value:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from pocketune.deployment.tflite.values import arrays_of, attributes, readers_of
+from pocketune.deployment.tflite.values import arrays_of, attributes, readers_of, replace_nodes
 
 _GELU_OPSET = 20
 """The first that has Gelu; none of the operators of an exported model differs from 19."""
@@ -24,10 +24,7 @@ def join_hard_swish(model: onnx.ModelProto) -> None:
         if product is None or product.op_type != "Mul" or set(product.input) != {x, node.output[0]}:
             continue
         swish = helper.make_node("HardSwish", [x], [product.output[0]], name=product.name)
-        place = list(graph.node).index(product)
-        graph.node.insert(place, swish)
-        graph.node.remove(product)
-        graph.node.remove(node)
+        replace_nodes(graph, [node, product], [swish])
 
 
 def is_sixth(node: onnx.NodeProto) -> bool:
@@ -47,8 +44,7 @@ def join_gelu(model: onnx.ModelProto) -> None:
             continue
         x, product = found
         gelu = helper.make_node("Gelu", [x], [product.output[0]], name=product.name)
-        graph.node.insert(list(graph.node).index(product), gelu)
-        graph.node.remove(product)
+        replace_nodes(graph, [product], [gelu])
         opset.version = max(opset.version, _GELU_OPSET)
     _drop_unread(graph)
 

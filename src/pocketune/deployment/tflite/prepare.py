@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper, shape_inference
 
 from pocketune.deployment.plain import plain_model
 from pocketune.deployment.tflite.patterns import join_gelu, join_hard_swish
-from pocketune.deployment.tflite.values import arrays_of, readers_of
+from pocketune.deployment.tflite.values import arrays_of, readers_of, replace_nodes
 
 CHANNELS = 3
 _STEM = ("Reshape", "Cast", "Mul", "Add", "Reshape", "Transpose")
@@ -68,7 +68,7 @@ def _normalize_by_channels(model: onnx.ModelProto) -> None:
         numpy_helper.from_array(shift_and_scale[kind], f"images/{what}")
         for kind, what in (("Mul", "scale"), ("Add", "shift"))
     )
-    _replace(graph, chain, made)
+    replace_nodes(graph, chain, made)
 
 
 def _join_parts(model: onnx.ModelProto) -> None:
@@ -104,11 +104,3 @@ def _undoes(
     """Whether two nodes reshape a value, and what they make of it has the shape of the value."""
     before, after = shapes.get(first.input[0]), shapes.get(second.output[0])
     return first.op_type == second.op_type == "Reshape" and before is not None and before == after
-
-
-def _replace(graph: onnx.GraphProto, old: list[onnx.NodeProto], new: list[onnx.NodeProto]) -> None:
-    place = list(graph.node).index(old[0])
-    for node in old:
-        graph.node.remove(node)
-    for offset, node in enumerate(new):
-        graph.node.insert(place + offset, node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,17 @@ def readers_of(graph: onnx.GraphProto) -> dict[str, list[onnx.NodeProto]]:
 def arrays_of(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
     """The constants of a graph."""
     return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+
+
+def replace_nodes(
+    graph: onnx.GraphProto, old: Sequence[onnx.NodeProto], new: Sequence[onnx.NodeProto]
+) -> None:
+    """Put nodes in the place of others, of which only the last one gives a value to the rest."""
+    place = list(graph.node).index(old[-1])
+    for offset, node in enumerate(new):
+        graph.node.insert(place + offset, node)
+    for node in old:
+        graph.node.remove(node)
 
 
 def attributes(node: onnx.NodeProto) -> dict[str, Any]:
