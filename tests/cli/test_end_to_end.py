@@ -17,10 +17,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketune.data import center_crop, load_image
+from pocketune.data import center_crop
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.kit.names import LAST, NETWORK
 
+from ..data.images.loading import load_image
 from ..device.runs import assert_same_end, lines
 from ..device.softmax_engine import CLASSES, write_photos
 from .conftest import Process, Run, command, environment, run_command

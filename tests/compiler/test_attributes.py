@@ -10,7 +10,7 @@ from PIL import Image
 
 from pocketune.authoring import build_kit
 from pocketune.compiler import compile
-from pocketune.data import center_crop, load_image, load_splits
+from pocketune.data import center_crop, load_splits
 from pocketune.device import Interrupted, evaluate, export, predict
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.engine.session import open_session
@@ -24,6 +24,7 @@ from pocketune.methods import BiasAndLast, LastLayer, adapt
 from pocketune.tasks import TASKS, Attributes
 from pocketune.tasks.attributes import AttributeEvaluation, AttributePrediction, sigmoid
 
+from ..data.images.loading import load_image
 from ..device.failing import failing, interrupt
 from ..device.runs import assert_same_end, lines
 from .networks import SIZE, tiny

@@ -11,9 +11,10 @@ import pytest
 from PIL import Image
 
 from pocketune.data import Loader, load_splits
-from pocketune.data.images.opening import UnreadableImage, load_image
+from pocketune.data.images.opening import UnreadableImage
 from pocketune.errors import PocketuneError
 
+from .images.loading import load_image
 from .refusals import refusal
 
 

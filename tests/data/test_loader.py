@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pocketune.data import Loader, Purpose, load_image, load_splits, random_stream, unlabeled
+from pocketune.data import Loader, Purpose, load_splits, random_stream, unlabeled
 from pocketune.data import loader as loader_module
 from pocketune.data.images.transforms import random_box
+
+from .images.loading import load_image
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from pocketune.data.dataset import ImageDataset, Splits, imbalance, stratify, unlabeled
 from pocketune.data.finding import has_test, task_of
-from pocketune.data.images.opening import UnreadableImage, load_image, open_image
+from pocketune.data.images.opening import UnreadableImage, open_image
 from pocketune.data.images.transforms import apply, center_crop, center_view, random_view
 from pocketune.data.load import load_splits, training_images, unlabeled_splits
 from pocketune.data.loader import Batch, Loader, sample
@@ -27,7 +27,6 @@ __all__ = [
     "checked",
     "has_test",
     "imbalance",
-    "load_image",
     "load_splits",
     "open_image",
     "open_images",

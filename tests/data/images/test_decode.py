@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pocketune.data import load_image, open_image
+from pocketune.data import open_image
 from pocketune.data.images import opening as opening_module
 from pocketune.data.images.decode import EXIF_ORIENTATION, UPRIGHT, decode, oriented_size
 from pocketune.data.images.opening import FORMATS
+
+from .loading import load_image
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 

@@ -11,9 +11,10 @@ from PIL import Image, PngImagePlugin
 
 from pocketune.data.images.decode import EXIF_ORIENTATION, decode, orientation
 from pocketune.data.images.metadata import without_metadata
-from pocketune.data.images.opening import load_image, open_image
+from pocketune.data.images.opening import open_image
 
 from ..conftest import segment
+from .loading import load_image
 
 TURNED = 6
 

@@ -8,7 +8,9 @@ from PIL import Image
 
 from pocketune.data import UnreadableImage
 from pocketune.data.images import netpbm
-from pocketune.data.images.opening import load_image, open_image
+from pocketune.data.images.opening import open_image
+
+from .loading import load_image
 
 WIDTH, HEIGHT = 5, 7
 

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pocketune.data import UnreadableImage, center_crop, load_image, open_image
+from pocketune.data import UnreadableImage, center_crop, open_image
 from pocketune.data.images import cost as cost_module
 from pocketune.data.images import decode as decode_module
 from pocketune.data.images import opening as opening_module
 from pocketune.data.images.cost import HEAVY_BYTES, turn_for
 from pocketune.data.images.decode import decode
 from pocketune.data.images.headers import Header
+
+from .loading import load_image
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 
@@ -170,8 +172,10 @@ class TestMemory:
 
     def test_no_other_plugin_is_imported(self):
         script = (
-            "import sys\nfrom pocketune.data import load_image, UnreadableImage\n"
-            "try: load_image(b'no image at all')\nexcept UnreadableImage: pass\n"
+            "import io, sys\nfrom pocketune.data import UnreadableImage, open_image\n"
+            "from pocketune.data.images.opening import reading_image\n"
+            "try:\n  with reading_image('it'): open_image(io.BytesIO(b'no image at all'))\n"
+            "except UnreadableImage: pass\n"
             "assert not {'PIL.EpsImagePlugin', 'torch', 'onnx'} & set(sys.modules)\n"
         )
         subprocess.run([sys.executable, "-c", script], check=True)

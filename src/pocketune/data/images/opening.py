@@ -9,17 +9,14 @@ turn (`cost.py`). An image above a limit is refused.
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO
 
 from PIL import Image, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin
 
 from pocketune.data.images.cost import MAX_WORKING_BYTES, check_size
-from pocketune.data.images.decode import decode
 from pocketune.data.images.metadata import without_metadata
 from pocketune.data.images.netpbm import use_own_decoder
 from pocketune.data.images.pillow_headers import header_of
@@ -141,24 +138,6 @@ def _refuse_many_scans(file: IO[bytes]) -> None:
     file.seek(position)
     if scans > _MOST_SCANS:
         raise ValueError(f"it has {scans:,} scans; save it as an ordinary JPEG")
-
-
-def load_image(data: bytes | str | Path) -> Image.Image:
-    """Decode a whole image, upright, in mode RGB.
-
-    Args:
-        data: The bytes of an image file, or its path.
-
-    Raises:
-        UnreadableImage: The file is missing, damaged, too large or not an image.
-    """
-    name = "the image" if isinstance(data, bytes) else os.fspath(data)
-    with reading_image(name), _binary(data) as file:
-        return decode(open_image(file))
-
-
-def _binary(data: bytes | str | Path) -> IO[bytes]:
-    return io.BytesIO(data) if isinstance(data, bytes) else Path(data).open("rb")
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-Bitmap = npt.NDArray[np.bool_]
 Pixels = npt.NDArray[np.uint8]
 
 _CODE, _MORE, _SIGN = 0x1F, 0x20, 0x10  # of a character of a compressed code
