@@ -973,6 +973,10 @@ describe.skipIf(missing)("an export", () => {
     expect(await page.evaluate(() => isSecureContext)).toBe(false);
     const said = await page.getByRole("alert").innerText();
     expect(said).toMatch(/^Without https, .*; open it by https, or run pocketune studio/);
+    const second = await page.context().newPage();
+    await second.goto(page.url());
+    await second.getByText("The studio is open in another tab").waitFor();
+    await second.close();
     await collect(page, photos(3));
     await train(page, "last", 1);
     await page.getByText(/^One thread computes, as this page came without https/).waitFor();

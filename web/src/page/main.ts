@@ -10,6 +10,7 @@ import { clear, failForGood, messages, note } from "./messages";
 import { Project } from "./project";
 import { keepForOffline } from "./offline";
 import { scoped } from "./scope";
+import { onlyTab } from "./tabs";
 import { TakeView } from "./take/view";
 import { texts } from "./texts";
 import { TrainView } from "./train/view";
@@ -46,24 +47,9 @@ async function main(): Promise<void> {
     throw new UserError(texts.noWorker);
   }
   if (!globalThis.isSecureContext) note(texts.insecure);
-  await onlyTab();
+  await onlyTab(LOCK);
   await keepForOffline();
   await open(place, links);
-}
-
-/** Two tabs would overwrite each other's checkpoints. The lock goes with the tab. */
-async function onlyTab(): Promise<void> {
-  if (!navigator.locks) return;
-  await new Promise<void>((resolve, reject) => {
-    void navigator.locks.request(LOCK, { ifAvailable: true }, (lock) => {
-      if (!lock) {
-        reject(new UserError(texts.otherTab));
-        return undefined;
-      }
-      resolve();
-      return new Promise(() => undefined); // until the tab is closed
-    });
-  });
 }
 
 interface Views {

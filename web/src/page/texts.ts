@@ -51,7 +51,7 @@ export const texts = {
     "This browser is too old for the studio; use a current Firefox, Chrome, Edge or Safari.",
 
   insecure:
-    "Without https, the browser gives this page no camera, one thread and no use offline, and does not tell it that another tab has it open; open it by https, or run pocketune studio on this computer.",
+    "Without https, the browser gives this page no camera, one thread and no use offline; open it by https, or run pocketune studio on this computer.",
 
   // Collect
   collectTitle: "Collect photos",
