@@ -113,13 +113,8 @@ class Search:
 
     def adapt(self) -> None:
         """The first phase."""
-        adaptation = Adaptation(
-            self.supernet,
-            self.genome,
-            self.fit,
-            self.settings,
-            self.journal.folder / ADAPTED,
-        )
+        path = self.journal.folder / ADAPTED
+        adaptation = Adaptation(self.supernet, self.genome, self.fit, self.settings, path)
         with self._spending("adaptation"):
             adaptation.start()
             steps = self.journal.record.steps
@@ -144,9 +139,8 @@ class Search:
         """The forecasts, the predictor and the search of the second phase."""
         with self._spending("search"):
             self._forecast_some()
-            record = self.journal.record
             # In one order, so that an interrupted search gives the same predictor.
-            pairs = sorted(record.pairs, key=lambda pair: repr(pair.config))
+            pairs = sorted(self.journal.record.pairs, key=lambda pair: repr(pair.config))
             self.journal.write(pairs=tuple(pairs))
             genes = genes_of(self.genome, (pair.config for pair in pairs))
             predictor = fit_predictor(
@@ -168,11 +162,12 @@ class Search:
             )
             front = chooser.front(genes)
             found = self._measured(chooser.finalists(genes))
+            costs = self.costs()
             self.journal.write(
                 ranking=Ranking(
                     predictor=predictor.name,
                     correlations=predictor.correlations,
-                    memory_error=self.costs().error,
+                    memory_error=costs.error,
                 ),
                 front=tuple(front),
                 finalists=tuple(found),
@@ -180,7 +175,7 @@ class Search:
             )
         draw_front(
             self.journal.record,
-            self.costs().estimate(genes)[:, 0],
+            costs.estimate(genes)[:, 0],
             self.task.metric_name,
             self.journal.folder / FRONT,
         )
