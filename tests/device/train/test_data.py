@@ -117,7 +117,7 @@ def test_a_missing_folder_leaves_no_run(run: Run, tmp_path: Path) -> None:
 
 
 def test_photos_that_an_earlier_run_was_trained_on_are_said_to_validate(
-    run: Run, tmp_path: Path
+    run: Run, photos: Path, tmp_path: Path
 ) -> None:
     told: list[str] = []
 
@@ -139,6 +139,14 @@ def test_photos_that_an_earlier_run_was_trained_on_are_said_to_validate(
         progress=Notes(),
     )
     assert not [each for each in told if each.startswith("validation")]
+    names = sorted(photos.rglob("*.png"))
+    rows = [f"{name.relative_to(photos.parent).as_posix()},{name.parent.name}" for name in names]
+    table = photos.with_name("beside.csv")
+    table.write_text("\n".join(["file,label", *rows]))
+    options = {"photos": table, "out": tmp_path / "fourth", "progress": Notes()}
+    run(kit=first.run, epochs=1, val_fraction=0.5, **options)
+    (said,) = [each for each in told if each.startswith("validation")]
+    assert f"{half} of {half} photos have the names" in said
 
 
 def test_a_run_whose_checkpoint_is_damaged_can_be_trained_further(run: Run, tmp_path: Path) -> None:

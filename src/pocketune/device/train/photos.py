@@ -19,12 +19,15 @@ from pocketune.data import (
     load_splits,
     random_stream,
 )
+from pocketune.data.labels.layouts import wrapper
 from pocketune.data.names import name_digests
 from pocketune.device.train.defaults import TOO_FEW_TO_DIVIDE
 from pocketune.errors import counted
 from pocketune.files import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from pocketune.arrays import StrPath
@@ -202,7 +205,7 @@ class Photos:
         """
         if seen is None:
             return None
-        count = int(np.isin(name_digests(self.splits.val.names), seen).sum())
+        count = count_named(self.splits.val.names, self.path, seen)
         if not count:
             return None
         return (
@@ -214,6 +217,23 @@ class Photos:
     def fingerprint(self) -> str:
         """Hash of the names and labels, which must not change before a run is resumed."""
         return self.splits.fingerprint()
+
+
+def count_named(names: Sequence[str], place: Path, known: NDArray[np.uint32]) -> int:
+    """How many photos have names with these checksums.
+
+    A table beside the folder of the photos, or an archive of it, names the folder too: names are
+    also compared without the folder around all of them, and with that of the photos.
+
+    Args:
+        names: The names of the photos.
+        place: Where these are.
+        known: The checksums.
+    """
+    around = wrapper(names)
+    inside = (name.removeprefix(around) for name in names)
+    beside = (f"{place.name}/{name}" for name in names)
+    return max(int(np.isin(name_digests(each), known).sum()) for each in (names, inside, beside))
 
 
 def load_photos(

@@ -22,7 +22,6 @@ from pocketune.data import (
     stratify,
 )
 from pocketune.data.copies import describe_copies
-from pocketune.data.labels.layouts import wrapper
 from pocketune.data.names import name_digests
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.head import left_out
@@ -31,7 +30,7 @@ from pocketune.device.memory.process import reclaim
 from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.train.checkpoint import Checkpoint
 from pocketune.device.train.masks import masks_of
-from pocketune.device.train.photos import load_photos, mask_options
+from pocketune.device.train.photos import count_named, load_photos, mask_options
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.resuming import photos_path
 from pocketune.device.train.settings import TrainSettings
@@ -260,13 +259,7 @@ def _without_training_photos(model: Model, splits: Splits, place: Path) -> Split
 
 def _note_names(dataset: ImageDataset, checkpoint: Checkpoint, place: Path) -> None:
     """Say how many photos elsewhere have names of training photos; they may be others."""
-    around = wrapper(dataset.names)
-    inside = (name.removeprefix(around) for name in dataset.names)
-    beside = (f"{place.name}/{name}" for name in dataset.names)
-    named = max(
-        int(np.isin(name_digests(names), checkpoint.trained).sum())
-        for names in (dataset.names, inside, beside)
-    )
+    named = count_named(dataset.names, place, checkpoint.trained)
     if named:
         _log.info(
             "%d of these %d photos have the names of photos that the run was trained on; if they "
