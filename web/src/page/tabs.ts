@@ -4,7 +4,6 @@ import { texts } from "./texts";
 
 /** Milliseconds in which a tab answers another. */
 const PATIENCE = 500;
-const TAKEN = "taken";
 
 /**
  * Hold this name until the tab is closed.
@@ -27,21 +26,24 @@ function locked(name: string): Promise<boolean> {
   });
 }
 
-/** Without https there are no locks: tabs ask each other. Of two that ask at once, one is answered. */
+/**
+ * Without https there are no locks: each tab asks the others by a number, and the negative number is
+ * the answer that one of them is there. Of tabs that ask at once, that of the smallest number stays.
+ */
 function unanswered(name: string): Promise<boolean> {
   const channel = new BroadcastChannel(name);
-  let own = Math.random();
+  let own = 1 - Math.random(); // above 0, which is that of the tab that stays
   return new Promise((resolve) => {
     const end = (isFree: boolean) => {
       clearTimeout(timer);
-      if (isFree) own = -1;
+      if (isFree) own = 0;
       else channel.close();
       resolve(isFree);
     };
     const timer = setTimeout(() => end(true), PATIENCE);
-    channel.onmessage = ({ data }: MessageEvent<number | typeof TAKEN>) => {
-      if (data !== TAKEN && data > own) channel.postMessage(TAKEN);
-      else if (data === TAKEN && own >= 0) end(false);
+    channel.onmessage = ({ data }: MessageEvent<number>) => {
+      if (data > own) channel.postMessage(-data);
+      else if (data > 0 || data === -own) end(false);
     };
     channel.postMessage(own);
   });
