@@ -108,7 +108,7 @@ def test_a_run_is_evaluated_on_what_it_held_back(run: Path, photos: Path) -> Non
     assert evaluation.images == 8
     assert np.array_equal(evaluation.confusion, expected.confusion)
     write_photo(photos / MANY[0] / "another.png", 0)
-    with pytest.raises(PocketuneError, match="give other photos to evaluate"):
+    with pytest.raises(PocketuneError, match="or name the photos to evaluate"):
         evaluate(run)
 
 

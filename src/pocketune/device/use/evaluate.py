@@ -352,7 +352,7 @@ def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
     if splits.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(
             f"the photos in {place} have changed since the run in {model.kit.path} started, so its "
-            "validation photos may be among those it was trained on: restore them, or give other "
+            "validation photos may be among those it was trained on: restore them, or name the "
             "photos to evaluate"
         )
     return splits
