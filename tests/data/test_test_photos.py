@@ -52,7 +52,9 @@ def test_whether_there_are_any(tree, tmp_path) -> None:
     assert has_test(folder) and has_test(tmp_path / "all.zip")
     plain = tree({"test/1.png": 1, "cats/1.png": 2}, root="plain")  # a class named test
     assert not has_test(plain)
-    with pytest.raises(PocketuneError, match="plain has no test photos: they belong into a folder"):
+    with pytest.raises(
+        PocketuneError, match="or a table has test for them in a column named split"
+    ):
         load_splits(plain, test="only")
 
 

@@ -79,7 +79,10 @@ def load_splits(
     if masks is not None and masks != MaskOptions() and not found.task.dense:
         masks.check_unused(found.task.name)
     if test == "only" and not found.examples:
-        raise PocketuneError(f"{where} has no test photos: they belong into a folder named {TEST}")
+        raise PocketuneError(
+            f"{where} has no test photos: they belong into a folder named {TEST}, or a table has "
+            f"{TEST} for them in a column named split"
+        )
     if not found.examples and has_test(path):
         raise PocketuneError(f"{where} has test photos alone; add some to train on")
     largest = None if size is None else LargestDecoding(size, _mask_bytes(found))
