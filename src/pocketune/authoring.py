@@ -225,15 +225,22 @@ def forecast_kit(
 def open_network(
     network: str, *, size: int = 224, classes: int | None = None, **options: Any
 ) -> nn.Module:
-    """The network of a name, or that in an `.onnx` file.
+    """The network of a name, or that in an `.onnx` file, to count what it takes.
+
+    Norms that were folded away get statistics of no photos, on which no count depends.
 
     Args and errors are those of `forecast_kit`.
     """
     if _is_onnx(network):
-        read = _read_onnx(network, size, None, options)
-        return read if classes is None else with_classes(read, classes, size)
-    count = published_classes(network) if classes is None else classes
-    return create_network(network, classes=count, **options)
+        made = _read_onnx(network, size, None, options)
+        made = made if classes is None else with_classes(made, classes, size)
+    else:
+        count = published_classes(network) if classes is None else classes
+        made = create_network(network, classes=count, **options)
+    for norm in made.modules():
+        if isinstance(norm, nn.BatchNorm2d) and is_folded(norm):
+            norm.reset_running_stats()
+    return made
 
 
 def _check_classes(classes: int | None, photos: ImageDataset | None) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from pocketune.weights import create_network
 
-from ..onnx_import.files import exported
+from ..networks.small import small_mobilenet
+from ..onnx_import.files import exported, folded
 
 SMALL = ["resnet18", "--width", 0.1, "--size", 32, "--batch", 2, "--classes", 3]
 
@@ -79,3 +80,14 @@ def test_what_cannot_be_forecast(run, options, said):
     assert result.exit_code == 1
     assert said in result.stderr
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", [("kit", "forecast"), ("profile",)], ids=" ".join)
+def test_norms_that_a_file_has_folded_are_measured_where_it_matters(
+    run, tmp_path, recwarn, command
+):
+    """What training takes does not depend on their statistics, and there are no photos."""
+    file = folded(exported(small_mobilenet(), tmp_path / "whole.onnx"), tmp_path / "net.onnx")
+    result = run(*command, file, "--size", 32, "--batch", 2, "--method", "mobiletl", "--blocks", 1)
+    assert result.exit_code == 0, result.output
+    assert not [each for each in recwarn if "folded" in str(each.message)]
