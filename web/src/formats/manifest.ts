@@ -35,6 +35,9 @@ const options = fields<Omit<TaskSpec, "name"> & { label_smoothing: number }>({
   label_smoothing: finite,
 } as never);
 
+/** A sentence that says itself what to do. */
+class Finished extends UserError {}
+
 export const readTask: Read<TaskSpec> = (value, place) => {
   const left = new Map(object(value, place));
   const name = left.get("name") ?? null;
@@ -43,7 +46,7 @@ export const readTask: Read<TaskSpec> = (value, place) => {
     throw place.field("name").expected(`one of ${rules.tasks.join(", ")}`, name);
   }
   if (!TRAINED.includes(name)) {
-    throw new UserError(
+    throw new Finished(
       `${place.file} is of the task ${name}, and this page trains ${TRAINED.join(" and ")} alone: ` +
         "use the command line for it",
     );
@@ -129,9 +132,6 @@ export function readManifest(bytes: Uint8Array, where = "manifest.json"): Manife
     throw new UserError(`${error.message}; build the kit again or copy it again`);
   }
 }
-
-/** A sentence that says itself what to do. */
-class Finished extends UserError {}
 
 function checkSchema(value: Json, where: string): void {
   if (typeof value !== "object" || value === null || !("float" in value) || value.float) return;

@@ -140,7 +140,10 @@ describe("a kit", () => {
       { parameters: [{ name: "x", shape: [1], group: "odd" }] },
       /'parameters\[0\].group' must be one of/,
     ],
-    [{ task: { name: "segmentation" } }, /is of the task segmentation, and this page trains/],
+    [
+      { task: { name: "segmentation" } },
+      /is of the task segmentation, .*: use the command line for it$/,
+    ],
     [
       { task: { name: "magic" } },
       /'task.name' must be one of attributes, classification, segmenta/,
