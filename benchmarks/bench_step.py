@@ -93,7 +93,10 @@ def build_kit(module: nn.Module, method: str, batch: int, size: int, out: Path) 
 
     images = np.random.default_rng(1).integers(0, 256, (16, size, size, 3), dtype=np.uint8)
     calibration = Calibration(images) if method in INTEGERS else None
-    pocketune.compile(module, out, batch=batch, size=size, calibration=calibration)
+    bits = 8 if calibration else None
+    pocketune.compile(
+        module, out, batch=batch, size=size, frozen_bits=bits, calibration=calibration
+    )
 
 
 def kit_step(path: str) -> Callable[[np.ndarray, np.ndarray], None]:

@@ -48,6 +48,7 @@ RUNS = {
     "memory_small": "bench_memory.py --part small --fresh",
     "memory_masks": "bench_memory.py --part masks --fresh",
     "methods": "bench_methods.py --fresh",
+    "micro_batch": "bench_micro_batch.py",
     "mobiletl_step_mobilenet_v2": "bench_mobiletl_step.py",
     "mobiletl_step_mobilenet_v3_small": "bench_mobiletl_step.py",
     "cold_start": "bench_cold_start.py --fresh --seconds 180",

@@ -18,8 +18,8 @@ from pocketune.objectives import objective_of
 MOST_LIVE_BYTES = 48 << 20
 """Most live tensors of a step that computes its batch at once.
 
-More do not fit the caches of a processor, so that parts of the batch take as long, in a part of the
-memory. Smaller tensors are faster at once (benchmarks/bench_micro_batch.py).
+More do not fit the caches of a processor, so that parts of the batch take about as long, in a part
+of the memory. Smaller tensors are faster at once (benchmarks/bench_micro_batch.py).
 """
 
 _TOLERANCE = 1e-2
