@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from pocketune.compiler.draft import draft
-from pocketune.compiler.pipeline import compile
+from pocketune.compiler.draft import draft, drafted
+from pocketune.compiler.pipeline import check_and_write
+from pocketune.compiler.prepare import prepare
 from pocketune.compiler.progress import Progress, part, silent
 from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.data import ImageDataset, sample
@@ -22,6 +22,7 @@ from pocketune.errors import PocketuneError, check_choice, check_positive
 from pocketune.forecast import draft as draft_config
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import Manifest
+from pocketune.kit.writer import check_place
 from pocketune.methods import Method, adapt, final_plan
 from pocketune.methods.method import resolve_frozen_bits
 from pocketune.networks import Normalization, list_networks
@@ -113,8 +114,8 @@ def build_kit(
             labels, or that of the network.
         normalization: `"imagenet"`, `"half"` (-1 to 1) or `"unit"` (0 to 1), of the images
             that the weights were trained with; None follows the weights, or is ImageNet's.
-        check: Called with a draft of the kit's manifest before it is compiled, which takes longer;
-            what it raises ends the building.
+        check: Called with a draft of the kit's manifest before the kit is compared with PyTorch,
+            which takes longer; what it raises ends the building.
         progress: Called with what is done next, and the share of the time that is over.
 
     Raises:
@@ -122,6 +123,7 @@ def build_kit(
             the labels that the network needs, or the method trains norms that were folded away and
             there are no photos to restore them from.
     """
+    check_place(out)
     _check_classes(classes, photos)
     progress = progress or silent
     progress("creating the network", 0.0)
@@ -160,19 +162,20 @@ def build_kit(
     # Adapt in float32 first: the error of the kit's frozen part is measured against it. Weights
     # that were published in 8 bits are not rounded again.
     adapted = adapt(created, method, frozen_bits=8 if rounded and bits == 8 else 32)
-    step: dict[str, Any] = {"batch": batch, "size": size, "task": learned, "frozen_bits": bits}
-    calibrates = bits == 8 and photos is not None
+    calibration = _calibration(photos, size) if bits == 8 and photos is not None else None
+    progress = part(progress, _CREATED)
+    progress("tracing the training step", 0.0)
+    prepared = prepare(
+        adapted,
+        batch=batch,
+        size=size,
+        task=learned,
+        frozen_bits=bits,
+        calibrated=calibration is not None,
+    )
     if check is not None:
-        check(draft(adapted, **step, calibrated=calibrates))
-    with warnings.catch_warnings():  # nobody asked for a calibration: the photos are for training
-        warnings.filterwarnings("ignore", message="calibration changes nothing")
-        kit = compile(
-            adapted,
-            out,
-            **step,
-            calibration=_calibration(photos, size) if calibrates and photos is not None else None,
-            progress=part(progress, _CREATED),
-        )
+        check(drafted(prepared))
+    kit = check_and_write(prepared, out, calibration, progress)
     if save_network is not None:
         if bits == 8:
             quantize_frozen(adapted)

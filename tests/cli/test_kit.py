@@ -59,7 +59,9 @@ def test_build(run, photos):
 @pytest.mark.parametrize("budget", ["2MB", "20GB"])
 def test_a_budget_is_checked_before_the_kit_is_compiled(run, monkeypatch, budget):
     compiled = []
-    monkeypatch.setattr(authoring, "compile", lambda *_, **__: compiled.append(1) or NotImplemented)
+    monkeypatch.setattr(
+        authoring, "check_and_write", lambda *_: compiled.append(1) or NotImplemented
+    )
     result = run("kit", "build", *SMALL, "--classes", 3, "--out", "kit", "--budget", budget)
     assert bool(compiled) == (budget == "20GB")
     if not compiled:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import onnx
 from torch import nn
 
 from pocketune.compiler.manifest import with_quantized_features
-from pocketune.compiler.prepare import prepare
+from pocketune.compiler.prepare import Prepared, prepare
 from pocketune.compiler.quantize.static import StaticQuantizer, nominal_ranges
 from pocketune.kit.manifest import Manifest, Quantization
 from pocketune.tasks import Task
@@ -39,22 +38,24 @@ def draft(
     Raises:
         PocketuneError: As `compile`, except for disagreements with PyTorch.
     """
-    prepared = prepare(
-        network,
-        batch=batch,
-        size=size,
-        task=task,
-        frozen_bits=frozen_bits,
-        calibrated=calibrated,
-        compared=False,
+    return drafted(
+        prepare(
+            network,
+            batch=batch,
+            size=size,
+            task=task,
+            frozen_bits=frozen_bits,
+            calibrated=calibrated,
+            compared=False,
+        )
     )
+
+
+def drafted(prepared: Prepared) -> Manifest:
+    """The manifest of the kit that will be written of a prepared step; see `draft`."""
     features = prepared.graphs.features
     if features is None or not prepared.calibrated:
         return prepared.manifest
-    return _quantized(prepared.manifest, features)
-
-
-def _quantized(manifest: Manifest, features: onnx.ModelProto) -> Manifest:
     quantizer = StaticQuantizer(features, nominal_ranges(features))
     quantization = Quantization(activations=8, layers=len(quantizer.layers))
-    return with_quantized_features(manifest, quantizer.quantize(), quantization)
+    return with_quantized_features(prepared.manifest, quantizer.quantize(), quantization)

@@ -19,7 +19,7 @@ from pocketune.compiler.graphs import Graphs
 from pocketune.compiler.manifest import with_quantized_features
 from pocketune.compiler.other_classes import check_other_classes
 from pocketune.compiler.passes.blocked import block_depthwise
-from pocketune.compiler.prepare import prepare
+from pocketune.compiler.prepare import Prepared, prepare
 from pocketune.compiler.progress import Progress, silent
 from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.compiler.quantize.search import quantize_features
@@ -39,7 +39,6 @@ from pocketune.tasks import Task
 _NO_ROOM = "make room there, or name another place with the environment variable TMPDIR"
 
 
-@gradients_on()
 def compile(
     network: nn.Module,
     out: str | os.PathLike[str],
@@ -112,6 +111,28 @@ def compile(
             "calibration changes nothing: this kit has no frozen part that runs apart from the "
             "training step; leave it out, or freeze the first layers"
         )
+    return check_and_write(prepared, out, calibration, progress)
+
+
+@gradients_on()
+def check_and_write(
+    prepared: Prepared,
+    out: str | os.PathLike[str],
+    calibration: Calibration | None,
+    progress: Progress,
+) -> Kit:
+    """Compare a prepared step with PyTorch, calibrate its frozen part, and write the kit.
+
+    Args:
+        prepared: With `calibrated` only if there is a calibration.
+        out: As in `compile`.
+        calibration: As in `compile`; unused if nothing is calibrated.
+        progress: As in `compile`.
+
+    Raises:
+        CompileError: The compiled step does not compute what PyTorch computes.
+        PocketuneError: The kit cannot be written.
+    """
     network, graphs, manifest = prepared.network, prepared.graphs, prepared.manifest
     with (
         tempfile.TemporaryDirectory(prefix="pocketune-") as scratch,

@@ -32,7 +32,7 @@ from pocketune.methods.method import check_frozen_bits
 from pocketune.networks import about
 from pocketune.networks.anatomy.output import find_output, only_layer
 from pocketune.networks.checks import require_network, require_values
-from pocketune.networks.copies import copy_network
+from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.surgery import quantize_frozen
 from pocketune.surgery.freeze import batch_norms, freeze_batch_norms
 from pocketune.tasks import Task, default_task
@@ -66,6 +66,7 @@ class Prepared:
     exact: onnx.ModelProto | None
 
 
+@gradients_on()
 @paused_collector()
 def prepare(
     network: nn.Module,
