@@ -73,6 +73,9 @@ def test_what_is_refused(tmp_path: Path, model: Model, photos: Path, monkeypatch
         export_reduced(model, out, precision="int8")
     with pytest.raises(PocketuneError, match="choose another file"):
         export_reduced(model, model.kit.path / "step.onnx", precision="fp16", photos=photos)
+    (tmp_path / "net.onnx").write_bytes(b"a network")
+    with pytest.raises(PocketuneError, match="exists and is not an exported model: choose"):
+        export_reduced(model, tmp_path / "net.onnx", precision="fp16", photos=photos)
     monkeypatch.setattr(result, "BOUND", 1e-9)
     with pytest.raises(PocketuneError, match=r"would be off by .*; export it in float32"):
         export_reduced(model, out, precision="fp16", photos=photos)

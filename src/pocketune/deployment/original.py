@@ -18,7 +18,7 @@ from pocketune.compiler.quantize.search import quantize_features
 from pocketune.data import ImageDataset
 from pocketune.deployment.agreement import Agreement, Predict, agreement
 from pocketune.deployment.photos import CALIBRATED, COMPARED, photos_for, sampled_images
-from pocketune.device.use.export import export, refuse_to_overwrite
+from pocketune.device.use.export import EXPORTED, Kind, export, refuse_to_overwrite
 from pocketune.device.use.model import Model, as_model
 from pocketune.kit.manifest import Quantization
 
@@ -48,6 +48,7 @@ class Original:
         progress: Progress,
         *,
         calibrated: bool,
+        kind: Kind = EXPORTED,
     ) -> Original:
         """Open a model and find its photos.
 
@@ -57,12 +58,14 @@ class Original:
             photos: The photos; None stands for the run's own.
             progress: Called with what is done.
             calibrated: Whether photos are needed to calibrate on.
+            kind: Kind of the file, which replaces only one of its kind.
 
         Raises:
-            PocketuneError: The model cannot be used, `out` is a file of it, or there are no photos.
+            PocketuneError: The model cannot be used, `out` is a file of it or of another kind, or
+                there are no photos.
         """
         model = as_model(model)
-        refuse_to_overwrite(model.kit.path, out)
+        refuse_to_overwrite(model.kit.path, out, kind)
         progress("reading the photos", 0.0)
         train, held_out = photos_for(model, photos, needed=calibrated)
         with tempfile.TemporaryDirectory(prefix="pocketune-") as folder:

@@ -82,6 +82,9 @@ def test_what_is_refused(tmp_path: Path, model: Model, photos: Path, monkeypatch
         export_tflite(model, out)
     with pytest.raises(PocketuneError, match="choose another file"):
         export_tflite(model, model.kit.path / "step.onnx", photos=photos)
+    (tmp_path / "photo.jpg").write_bytes(b"a photo")
+    with pytest.raises(PocketuneError, match="exists and is not a TensorFlow Lite file: choose"):
+        export_tflite(model, tmp_path / "photo.jpg", photos=photos)
     with monkeypatch.context() as patch:
         patch.setattr(result, "BOUND", 1e-9)
         with pytest.raises(PocketuneError, match=r"would be off by .*; give more photos"):

@@ -76,6 +76,14 @@ def test_an_adapter_does_not_replace_a_file_of_its_run(tmp_path: Path) -> None:
         export_adapter(kit.path, kit.path / "best.safetensors")
 
 
+def test_only_an_adapter_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.onnx").write_bytes(b"a network")
+    with pytest.raises(PocketuneError, match="exists and is not an adapter: choose another name"):
+        export_adapter("last", tmp_path / "a.onnx")
+    for _ in range(2):
+        export_adapter("last", tmp_path / "a.onnx_adapter")
+
+
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     with pytest.raises(PocketuneError, match="taken cannot be written"):

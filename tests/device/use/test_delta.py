@@ -55,6 +55,17 @@ def test_a_file_of_the_run_is_not_replaced(run: Path) -> None:
     assert (run / "best.safetensors").read_bytes() == before
 
 
+def test_only_a_delta_is_replaced(run: Path, tmp_path: Path) -> None:
+    weights, delta = tmp_path / "weights.safetensors", tmp_path / "delta.safetensors"
+    weights.write_bytes((run / "best.safetensors").read_bytes())
+    with pytest.raises(PocketuneError, match=r"weights.safetensors exists and is not a delta: ch"):
+        Delta.of(run).save(weights)
+    assert weights.read_bytes() == (run / "best.safetensors").read_bytes()
+    for _ in range(2):
+        Delta.of(run).save(delta)
+    Delta.load(delta)
+
+
 def test_kit_and_delta_are_the_run_bit_for_bit(run: Path, kit: Kit, tmp_path: Path) -> None:
     Delta.of(run).save(tmp_path / "d.safetensors")
     model = Delta.load(tmp_path / "d.safetensors").model(kit)

@@ -161,19 +161,30 @@ def test_values_that_predict_does_not_take_are_left_out(tmp_path: Path) -> None:
 
 def test_replaces_a_file_and_leaves_nothing_else(tmp_path: Path) -> None:
     kit = TinyKit().write(tmp_path / "kit")
-    (tmp_path / "model.onnx").write_bytes(b"old")
-    export(kit.path, tmp_path / "model.onnx")
+    (tmp_path / "model.onnx").touch()  # as mktemp makes it
+    for _ in range(2):
+        export(kit.path, tmp_path / "model.onnx")
     onnx.checker.check_model(tmp_path / "model.onnx")
     assert {f.name for f in tmp_path.iterdir()} == {"kit", "model.onnx"}
+
+
+def test_the_network_that_a_kit_was_made_of_is_not_replaced(tmp_path: Path) -> None:
+    """It may well have the name that an export has by default."""
+    graph = helper.make_graph([], "test", [], [])
+    onnx.save(helper.make_model(graph, producer_name="pytorch"), tmp_path / "model.onnx")
+    said = refused(TinyKit().write(tmp_path / "kit").path, tmp_path)
+    assert said.endswith("model.onnx exists and is not an exported model: choose another name")
 
 
 def refused(model: Model | Path, tmp_path: Path) -> str:
     """The error of an export, which has to keep the previous file."""
     out = tmp_path / "model.onnx"
-    out.write_bytes(b"old")
+    if not out.exists():
+        out.write_bytes(b"\x08\x08\x12\tpocketune")  # as an earlier export begins
+    old = out.read_bytes()
     with pytest.raises(PocketuneError) as caught:
         export(model, out)
-    assert out.read_bytes() == b"old"
+    assert out.read_bytes() == old
     assert not list(tmp_path.glob(".*"))
     assert "\n" not in str(caught.value)
     return str(caught.value)

@@ -22,6 +22,7 @@ from pocketune.deployment.result import Reduced, write_export
 from pocketune.deployment.tflite.flatbuffer import schema_classes
 from pocketune.deployment.tflite.operators import Translator
 from pocketune.deployment.tflite.prepare import prepared_model
+from pocketune.device.use.export import Kind
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError, check_choice
 from pocketune.kit.manifest import Quantization
@@ -34,6 +35,7 @@ IN_INTEGERS = (
 """Operators that TensorFlow Lite has for integers; ONNX Runtime is slower with the last ones."""
 LABELS = "labels.txt"
 """The classes, one a line, in a zip archive at the end of the file."""
+KIND = Kind("a TensorFlow Lite file", b"TFL3")
 TOLERANCE = 1e-3
 """Largest error of a file in float32 on random images, as a share of the logits' norm."""
 
@@ -69,7 +71,8 @@ def export_tflite(
     check_choice(PRECISIONS, precision=precision)
     schema_classes()
     out, progress = Path(out), progress or silent
-    original = Original.open(model, out, photos, progress, calibrated=precision == "int8")
+    calibrated = precision == "int8"
+    original = Original.open(model, out, photos, progress, calibrated=calibrated, kind=KIND)
     plain = prepared_model(original.graph)
     quantization: Quantization | None = None
     Translator(plain).translate()  # refuses an operator before the minutes of quantization

@@ -9,7 +9,7 @@ import numpy as np
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.device.engine import session as runtime
 from pocketune.device.memory.graphs import most_arena_bytes
-from pocketune.device.use.export import refuse_to_overwrite
+from pocketune.device.use.export import ADAPTER, refuse_to_overwrite
 from pocketune.device.use.model import Model, as_model
 from pocketune.errors import PocketuneError
 from pocketune.files import make_folder_of, replacing
@@ -39,10 +39,11 @@ def export_adapter(model: Model | StrPath, out: StrPath = "model.onnx_adapter") 
 
     Raises:
         PocketuneError: The model cannot be used or has a scalar, which the format cannot hold; or
-            the file cannot be written or is a file of the model.
+            the file cannot be written, is a file of the model, or would replace something else
+            than an adapter.
     """
     model, out = as_model(model), Path(out)
-    refuse_to_overwrite(model.kit.path, out)
+    refuse_to_overwrite(model.kit.path, out, ADAPTER)
     arena = most_arena_bytes(model.manifest, len(model.classes))
     graph = runtime.open_session(model.kit.source(PREDICT), as_written=False, arena=arena)
     taken = {each.name for each in graph.get_inputs()}

@@ -18,7 +18,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from pocketune.arrays import FloatArray, State, StrPath
-from pocketune.device.use.export import refuse_to_overwrite
+from pocketune.device.use.export import ADAPTER, Kind, refuse_to_overwrite
 from pocketune.device.use.known import Known
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.unknown import find_known
@@ -33,8 +33,7 @@ from pocketune.schema import FieldError, read_object
 from pocketune.tasks import Score, Task
 
 KIND = "delta"
-_ADAPTER = b"TORT"
-"""Identifier of an adapter's flatbuffer, in its bytes 4 to 8."""
+_SAVED = Kind("a delta", rb"\"kind\": \"delta\"")
 _KNOWN = "known/"
 """Beginning of the names of the tensors that describe known photos."""
 
@@ -140,11 +139,11 @@ class Delta:
         """Replace `path`, atomically.
 
         Raises:
-            PocketuneError: It is a file of the run, or cannot be written; the file that was there
-                is unchanged.
+            PocketuneError: It is a file of the run or something else than a delta, or cannot be
+                written; the file that was there is unchanged.
         """
         path = Path(path)
-        refuse_to_overwrite(Path(self.name), path)
+        refuse_to_overwrite(Path(self.name), path, _SAVED)
         make_folder_of(path)
         tensors = _all(self.state, self.known)
         write_tensors(path, tensors, kind=KIND, metadata=self.header.to_dict())
@@ -222,7 +221,7 @@ def _require_delta(path: Path) -> None:
         if not path.is_dir():
             with regular(path).open("rb") as file:
                 start = file.read(9)
-    if start is not None and start[4:8] == _ADAPTER:
+    if start is not None and start[4:8] == ADAPTER.sign:
         raise PocketuneError(
             f"{path} is an adapter of ONNX Runtime, which does not say what it was made for; give "
             "the .safetensors file of the same run"

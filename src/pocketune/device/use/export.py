@@ -1,7 +1,9 @@
 """Export a trained network as one ONNX file, for any ONNX runtime."""
 
 import json
+import os
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +15,7 @@ from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.onnx_merge import merge
 from pocketune.errors import PocketuneError, check_choice, first_line
-from pocketune.files import make_folder_of, refuse_undecodable, replacing
+from pocketune.files import make_folder_of, reading, refuse_undecodable, replacing
 from pocketune.kit.names import FEATURES, PREDICT, RUN_FILES
 from pocketune.tasks.maps import interpolation
 
@@ -26,6 +28,19 @@ _CHECKED_IMAGES = 3
 
 
 OUTPUTS = ("logits", "classes")
+
+
+class Kind(NamedTuple):
+    """A kind of file: its name in messages, and what is in its first bytes."""
+
+    name: str
+    sign: bytes
+
+
+EXPORTED = Kind("an exported model", b"\x12\tpocketune")  # the producer
+ADAPTER = Kind("an adapter", b"TORT")  # the identifier of its flatbuffer
+_START = 100
+"""Bytes of a file that its sign is looked for in."""
 
 
 @usual_arithmetic
@@ -49,12 +64,12 @@ def export(model: Model | StrPath, out: StrPath = "model.onnx", *, output: str =
 
     Raises:
         PocketuneError: The model cannot be used, or has no such output; the file cannot be
-            written, or is a file of the model; or the exported graph does not compute what the
-            model computes.
+            written, is a file of the model, or would replace something else than an exported
+            model; or the exported graph does not compute what the model computes.
     """
     model, out = as_model(model), Path(out)
     _check_output(output, model)
-    refuse_to_overwrite(model.kit.path, out)
+    refuse_to_overwrite(model.kit.path, out, EXPORTED)
     content = _merged(model, output)
     make_folder_of(out)
     with replacing(out) as file:
@@ -72,17 +87,24 @@ def _check_output(output: str, model: Model) -> None:
         )
 
 
-def refuse_to_overwrite(model: Path, out: Path) -> None:
-    """Check that a file to write is not a kit or a file of it.
+def refuse_to_overwrite(model: Path, out: Path, kind: Kind | None = None) -> None:
+    """Check that a file to write is not a kit or a file of it, and replaces only one of its kind.
 
     Raises:
-        PocketuneError: It is, or its name cannot be opened by the runtime, which checks it.
+        PocketuneError: It is; its name cannot be opened by the runtime, which checks it; or there
+            is a file of another kind, such as the network that the kit was made of.
     """
     refuse_undecodable(out)
     if out.resolve() in {model.resolve(), *(model.resolve() / name for name in RUN_FILES)}:
         raise PocketuneError(
             f"{out} is the run or kit itself, or a file in it: choose another file"
         )
+    if kind is None or not os.path.isfile(out):  # noqa: PTH113 - never fails
+        return
+    with reading(out), out.open("rb") as file:
+        start = file.read(_START)
+    if start and kind.sign not in start:
+        raise PocketuneError(f"{out} exists and is not {kind.name}: choose another name")
 
 
 def _merged(model: Model, output: str) -> bytes:
