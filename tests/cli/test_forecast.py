@@ -50,6 +50,8 @@ def test_a_network_in_a_file(run, tmp_path):
     result = run("kit", "forecast", file, *step, "--width", 0.5)
     assert result.exit_code == 1
     assert "--width 0.5 is not possible with" in result.stderr
+    result = run("kit", "forecast", file)
+    assert "takes images of 32 x 32 pixels, not 224 x 224: give --size 32\n" in result.stderr
 
 
 def test_a_network_that_classifies_pixels(run):

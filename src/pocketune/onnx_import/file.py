@@ -213,10 +213,14 @@ def _fit(images: onnx.ValueInfoProto, path: Path, size: int) -> tuple[list[int],
             f"{path} does not take float32 images of three channels: export the network with "
             "these as its one input"
         )
-    places = (1, 2) if last else (2, 3)
-    if any(sides[place] not in (None, size) for place in places):
-        given = " x ".join(str(sides[place]) for place in places)
-        raise PocketuneError(f"{path} takes images of {given} pixels, not {size} x {size}")
+    fixed = [side for side in (sides[1:3] if last else sides[2:]) if side]
+    if set(fixed) - {size}:
+        own = fixed[0]
+        remedy = f"give size={own}" if {*fixed} == {own} else "export it with square images"
+        given = f"{own} x {fixed[-1]}"
+        raise PocketuneError(
+            f"{path} takes images of {given} pixels, not {size} x {size}: {remedy}"
+        )
     batch = sides[0] or 2
     shape = [batch, size, size, 3] if last else [batch, 3, size, size]
     return shape, last
