@@ -89,7 +89,10 @@ class GraphBuilder:
     def constant(
         self, value: NDArray[np.generic] | Sequence[float] | float, hint: str = "c"
     ) -> str:
-        """Name of an initializer of this value; equal values share one."""
+        """Name of an initializer of this value; equal values share one.
+
+        Whole numbers of Python are int64, as shapes and axes are, and others float32.
+        """
         array = np.asarray(value)
         if array.dtype == np.float64:
             array = array.astype(np.float32)

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, prod
 
-import numpy as np
 import onnx
 import torch
 from torch import Tensor, fx, nn
@@ -245,7 +244,7 @@ class _Lowering:
         self._source = features
         parts = [features]
         if len(cut) > 1:
-            sizes = self.builder.constant(np.array([prod(shape) for shape in shapes]))
+            sizes = self.builder.constant([prod(shape) for shape in shapes])
             parts = self.builder.add_many("Split", [features, sizes], len(cut), axis=1)
             context = Context(self.builder)
             parts = [context.reshape(p, -1, *s) for p, s in zip(parts, shapes, strict=True)]

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from onnx import TensorProto
 from torch import Tensor
 from torch.nn import functional
@@ -175,7 +174,7 @@ class _Lowering:
         self._vertical, self._horizontal = (m.float().numpy() for m in matrices)
         self._labels = self._strided(labels, stride)
         self._table = self._weights_by_label(weights)
-        self._row_sums = b.add("ReduceSum", self._table, self._ints(1), keepdims=1)
+        self._row_sums = b.add("ReduceSum", self._table, self._b.constant([1]), keepdims=1)
 
     def results(self) -> tuple[str, ...]:
         """Loss, correct pixels, pixels that count, gradient."""
@@ -226,7 +225,7 @@ class _Lowering:
         loss = self._sum(b.add("Mul", target, log_probability))
         guess = b.add("ArgMax", pixels, axis=1, keepdims=0)
         correct = self._count(b.add("Equal", guess, labels))
-        counted = self._count(b.add("Less", labels, b.constant(np.array(IGNORED))))
+        counted = self._count(b.add("Less", labels, b.constant(IGNORED)))
 
         expected = b.add("Mul", b.add("Exp", log_probability), weight)
         difference = b.add("Sub", expected, target)
@@ -241,7 +240,7 @@ class _Lowering:
         if stride == 1:
             return labels.name
         height, width = labels.shape[1:]
-        bounds = (self._ints(*v) for v in ((0, 0), (height, width), (1, 2), (stride, stride)))
+        bounds = (self._b.constant(v) for v in ((0, 0), (height, width), (1, 2), (stride, stride)))
         return self._b.add("Slice", labels.name, *bounds)
 
     def _part_labels(self, part: Part) -> str:
@@ -274,12 +273,8 @@ class _Lowering:
         return total
 
     def _slice(self, name: str, span: range, axis: int = 0) -> str:
-        bounds = (self._ints(v) for v in (span.start, span.stop, axis))
+        bounds = (self._b.constant([v]) for v in (span.start, span.stop, axis))
         return self._b.add("Slice", name, *bounds)
 
     def _reshape(self, name: str, *shape: int) -> str:
-        return self._b.add("Reshape", name, self._ints(*shape))
-
-    def _ints(self, *values: int) -> str:
-        array: NDArray[np.int64] = np.array(values, np.int64)
-        return self._b.constant(array)
+        return self._b.add("Reshape", name, self._b.constant(shape))

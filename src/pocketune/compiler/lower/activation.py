@@ -191,9 +191,7 @@ def _pack(context: Context, mask: Value) -> str:
     They have two dimensions, since ONNX's shape inference takes a vector of integers for a shape.
     """
     b, count = context.builder, prod(mask.shape)
-    name = mask.rows if context.in_rows(mask) else context.plain(mask)
-    assert name is not None
-    numbers = b.add("Cast", name, to=TensorProto.UINT8)
+    numbers = b.add("Cast", context.at_hand(mask), to=TensorProto.UINT8)
     if count % 8:
         fill = b.constant(np.zeros(-count % 8, np.uint8))
         numbers = b.add("Concat", context.reshape(numbers, -1), fill, axis=0)
@@ -209,8 +207,6 @@ def _unpack(context: Context, mask: Mask) -> Value:
     bits = b.add("Gather", b.constant(_UNPACKED), index, axis=0)
     count = prod(value.shape)
     if count % 8:
-        bounds = [b.constant(np.array([bound])) for bound in (0, count)]
+        bounds = [b.constant([bound]) for bound in (0, count)]
         bits = b.add("Slice", context.reshape(bits, -1), *bounds)
-    if context.in_rows(value):
-        return Value(value.shape, rows=context.reshape(bits, -1, value.shape[1]))
-    return Value(value.shape, plain=context.reshape(bits, *value.shape))
+    return context.laid_out_as(value, bits)

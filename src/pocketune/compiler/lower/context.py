@@ -10,7 +10,6 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor, fx
 
 from pocketune.compiler.builder import GraphBuilder
@@ -182,11 +181,21 @@ class Context:
         """Whether a map is available as rows and not in PyTorch's layout."""
         return value.is_map and value.rows is not None and value.plain is None
 
+    def at_hand(self, value: Value) -> str:
+        """The tensor of a value in the layout that it has; maps may be in rows."""
+        return self.rows(value) if self.in_rows(value) else self.plain(value)
+
+    def laid_out_as(self, like: Value, name: str) -> Value:
+        """A tensor with elements for those of `like`, in the order of its layout."""
+        if self.in_rows(like):
+            return Value(like.shape, rows=self.reshape(name, -1, like.shape[1]))
+        return Value(like.shape, plain=self.reshape(name, *like.shape))
+
     # ---- small helpers of the rules
 
     def reshape(self, name: str, *shape: int) -> str:
         """Reshape an ONNX tensor; at most one entry is -1, and 0 stands for a size that stays."""
-        return self.builder.add("Reshape", name, self.builder.constant(torch.tensor(shape).numpy()))
+        return self.builder.add("Reshape", name, self.builder.constant(shape))
 
 
 def constant_value(constant: Constant, images: int | None = None) -> Any:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from pocketune.compiler.lower.context import Context
 from pocketune.compiler.lower.value import Value
 from pocketune.compiler.passes.blocked import DEPTHWISE, LARGEST_BLOCK
@@ -131,14 +129,14 @@ class Reached(NamedTuple):
             kept = w.constant[:, :, top : top + height, left : left + width]
             return Value(shape, constant=kept.contiguous())
         bounds = ([top, left], [top + height, left + width], [2, 3])
-        names = [context.builder.constant(np.array(bound)) for bound in bounds]
+        names = [context.builder.constant(bound) for bound in bounds]
         return Value(shape, plain=context.builder.add("Slice", context.plain(w), *names))
 
     def grow(self, context: Context, gradient: Value) -> Value:
         """The gradient of the whole kernel: zeros for the other taps."""
         if not any((*self.first, *self.left_over)):
             return gradient
-        pads = context.builder.constant(np.array([0, 0, *self.first, 0, 0, *self.left_over]))
+        pads = context.builder.constant([0, 0, *self.first, 0, 0, *self.left_over])
         name = context.builder.add("Pad", context.plain(gradient), pads)
         sides = zip(self.geo.kernel, self.first, self.left_over, strict=True)
         return Value((*gradient.shape[:2], *map(sum, sides)), plain=name)

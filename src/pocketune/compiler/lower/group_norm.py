@@ -158,7 +158,7 @@ class _Sizes:
         return Value(g.shape, plain=self.context.reshape(result, -1, *g.shape[1:]))
 
     def _within(self, *axes: int) -> str:
-        return self.context.builder.constant(np.array(axes))
+        return self.context.builder.constant(axes)
 
     def vector(self, count: int, value: float) -> str:
         """A vector of `count` equal numbers."""

@@ -192,7 +192,7 @@ def _padded_nhwc(context: Context, geo: Geometry, x: Value) -> str:
     nhwc = context.nhwc(x)
     if not any(geo.pads):
         return nhwc
-    pads = context.builder.constant(np.array([0, top, left, 0, 0, bottom, right, 0]))
+    pads = context.builder.constant([0, top, left, 0, 0, bottom, right, 0])
     return context.builder.add("Pad", nhwc, pads)
 
 
@@ -204,11 +204,9 @@ def _window(
     step: Sequence[int],
     axes: Sequence[int] = (1, 2),
 ) -> str:
-    arguments = [context.builder.constant(np.array(v)) for v in (start, end, axes, step)]
+    arguments = [context.builder.constant(v) for v in (start, end, axes, step)]
     return context.builder.add("Slice", tensor, *arguments)
 
 
 def _sum_leading(context: Context, name: str) -> str:
-    return context.builder.add(
-        "ReduceSum", name, context.builder.constant(np.array([0])), keepdims=0
-    )
+    return context.builder.add("ReduceSum", name, context.builder.constant([0]), keepdims=0)

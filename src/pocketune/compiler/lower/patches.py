@@ -92,14 +92,14 @@ def _fit(context: Context, name: str, shape: Sequence[int], pads: list[int]) -> 
     b = context.builder
     top, left, bottom, right = (max(pad, 0) for pad in pads)
     if any((top, left, bottom, right)):
-        name = b.add("Pad", name, b.constant(np.array([0, 0, top, left, 0, 0, bottom, right])))
+        name = b.add("Pad", name, b.constant([0, 0, top, left, 0, 0, bottom, right]))
     if min(pads) >= 0:
         return name
     first = [max(-pad, 0) for pad in pads[:2]]
     last = [
         d + before + after for d, before, after in zip(shape, (top, left), pads[2:], strict=True)
     ]
-    return b.add("Slice", name, *(b.constant(np.array(v)) for v in (first, last, [2, 3])))
+    return b.add("Slice", name, *(b.constant(v) for v in (first, last, [2, 3])))
 
 
 def _places(size: list[int], start: list[int], count: list[int], shape: list[int]) -> np.ndarray:
@@ -137,7 +137,7 @@ def _spread_rows(
     places = _places(size, start, list(values.shape[2:]), shape)
     patches = context.reshape(context.rows(values), -1, values.pixels, channels)
     if (places < 0).any():
-        patches = b.add("Pad", patches, b.constant(np.array([0, 0, 0, 0, 1, 0])))
+        patches = b.add("Pad", patches, b.constant([0, 0, 0, 0, 1, 0]))
         places = np.where(places < 0, values.pixels, places)
     return context.reshape(b.add("Gather", patches, b.constant(places), axis=1), -1, channels)
 
@@ -148,7 +148,7 @@ def _spread_plain(
     b = context.builder
     channels, height, width = values.shape[1:]
     cells = context.reshape(context.plain(values), -1, channels, height, 1, width, 1)
-    grown = b.add("Expand", cells, b.constant(np.array([1, 1, 1, size[0], 1, size[1]])))
+    grown = b.add("Expand", cells, b.constant([1, 1, 1, size[0], 1, size[1]]))
     extent = (height * size[0], width * size[1])
     name = context.reshape(grown, -1, channels, *extent)
     before, after = before_and_after(size, start, (height, width), shape)
@@ -174,9 +174,7 @@ def _kernel_gradient(context: Context, node: fx.Node, g: Value, x: Value, groups
 @lowers(ops.int8_scale.default)
 def _int8_scale(context: Context, node: fx.Node, x: Value) -> Value:
     b = context.builder
-    name = x.rows if context.in_rows(x) else context.plain(x)
-    assert name is not None
-    largest = b.add("ReduceMax", b.add("Abs", name), keepdims=0)
+    largest = b.add("ReduceMax", b.add("Abs", context.at_hand(x)), keepdims=0)
     scale = b.add("Div", largest, b.constant(float(LARGEST)))
     one = b.constant(1.0)
     return Value((), plain=b.add("Where", b.add("Equal", scale, b.constant(0.0)), one, scale))

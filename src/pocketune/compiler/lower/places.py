@@ -25,7 +25,7 @@ def _topk(
     largest: bool = True,
     sorted: bool = True,
 ) -> tuple[Value, Value]:
-    k = context.builder.constant(np.array([count]))
+    k = context.builder.constant([count])
     values, indices = context.builder.add_many(
         "TopK", [context.plain(x), k], 2, axis=dim, largest=int(largest), sorted=int(sorted)
     )
@@ -47,7 +47,7 @@ def _extreme(
     b, axis, name = context.builder, dim % len(x.shape), context.plain(x)
     shape = tuple(node.meta["val"][0].shape)
     of_values, of_places = _EXTREMES[node.target]
-    values = b.add(of_values, name, b.constant(np.array([axis])), keepdims=int(keepdim))
+    values = b.add(of_values, name, b.constant([axis]), keepdims=int(keepdim))
     places = b.add(of_places, name, axis=axis, keepdims=int(keepdim))
     return Value(shape, plain=values), Value(shape, plain=places)
 
@@ -56,7 +56,7 @@ def _extreme(
 def _triangle(context: Context, node: fx.Node, x: Value, diagonal: int = 0) -> Value:
     upper = int(node.target is aten.triu.default)
     b = context.builder
-    name = b.add("Trilu", context.plain(x), b.constant(np.array(diagonal)), upper=upper)
+    name = b.add("Trilu", context.plain(x), b.constant(diagonal), upper=upper)
     return Value(shape_of(node), plain=name)
 
 
@@ -79,7 +79,7 @@ def _scatter(
     smaller = [i for i, side in enumerate(index.shape) if side < source.shape[i]]
     if smaller:  # PyTorch leaves out what has no place
         bounds = ([0] * len(smaller), [index.shape[i] for i in smaller], smaller)
-        names[2] = b.add("Slice", names[2], *(b.constant(np.array(bound)) for bound in bounds))
+        names[2] = b.add("Slice", names[2], *(b.constant(bound) for bound in bounds))
     how = "add" if node.target is aten.scatter_add.default else "none"
     name = b.add("ScatterElements", *names, axis=axis, reduction=how)
     return Value(shape_of(node), plain=name)

@@ -125,7 +125,7 @@ _REPLICATION = (aten.replication_pad2d.default, aten.replication_pad2d_backward.
 @lowers(_REFLECTION[0], _REPLICATION[0])
 def _pad(context: Context, node: fx.Node, x: Value, padding: list[int]) -> Value:
     left, right, top, bottom = padding
-    pads = context.builder.constant(np.array([0, 0, top, left, 0, 0, bottom, right]))
+    pads = context.builder.constant([0, 0, top, left, 0, 0, bottom, right])
     mode = "reflect" if node.target in _REFLECTION else "edge"
     name = context.builder.add("Pad", context.plain(x), pads, mode=mode)
     return Value(shape_of(node), plain=name)
@@ -184,12 +184,12 @@ def _max_pool_backward(context: Context, node: fx.Node, g: Value, x: Value, *arg
     b, indices = context.builder, args[-1]
     assert isinstance(indices, Value)
     if g.pixels == 1:  # without the number of channels, which may be that of the classes
-        within = b.add("Mod", context.plain(indices), b.constant(np.array(x.pixels)))
+        within = b.add("Mod", context.plain(indices), b.constant(x.pixels))
         places = b.constant(np.arange(x.pixels).reshape(x.shape[2:]))
         is_place = b.add("Equal", within, places)
         return Value(x.shape, plain=b.add("Where", is_place, context.plain(g), b.constant(0.0)))
     size = int(np.prod(x.shape))
-    zeros = b.add("Expand", b.constant(0.0), b.constant(np.array([size])))
+    zeros = b.add("Expand", b.constant(0.0), b.constant([size]))
     flat_indices = context.reshape(context.plain(indices), -1)
     flat_g = context.reshape(context.plain(g), -1)
     flat = b.add("ScatterElements", zeros, flat_indices, flat_g, axis=0, reduction="add")

@@ -23,7 +23,7 @@ def _select(context: Context, node: fx.Node, x: Value, dim: int, index: int) -> 
             "single images are taken out of their batch, whose size a kit leaves open; let the "
             "module compute all of them at once"
         )
-    place = context.builder.constant(np.array(index % x.shape[axis]))
+    place = context.builder.constant(index % x.shape[axis])
     name = context.builder.add("Gather", context.plain(x), place, axis=axis)
     return Value(shape_of(node), plain=name)
 
@@ -33,7 +33,7 @@ def _flip(context: Context, node: fx.Node, x: Value, dims: Sequence[int]) -> Val
     b, axes = context.builder, [d % len(x.shape) for d in dims]
     last, before = np.iinfo(np.int64).max, np.iinfo(np.int64).min
     bounds = ([last] * len(axes), [before] * len(axes), axes, [-1] * len(axes))
-    name = b.add("Slice", context.plain(x), *(b.constant(np.array(v)) for v in bounds))
+    name = b.add("Slice", context.plain(x), *(b.constant(v) for v in bounds))
     return Value(shape_of(node), plain=name)
 
 

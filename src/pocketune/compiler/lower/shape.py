@@ -29,7 +29,7 @@ Dims = Sequence[int] | None
 def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
     shape = shape_of(node)
     if node.target is aten.unsqueeze.default and args == (0,) and len(shape) > 2:
-        axis = context.builder.constant(np.array([0]))
+        axis = context.builder.constant([0])
         return Value(shape, plain=context.builder.add("Unsqueeze", context.plain(x), axis))
     if x.merged is not None and shape == x.merged.shape:
         return x.merged
@@ -110,8 +110,8 @@ def _slice(
     step: int = 1,
 ) -> Value:
     end = torch.iinfo(torch.int64).max if end is None else end
-    bounds = [context.builder.constant(torch.tensor([v]).numpy()) for v in (start or 0, end, dim)]
-    step_name = context.builder.constant(torch.tensor([step]).numpy())
+    bounds = [context.builder.constant([v]) for v in (start or 0, end, dim)]
+    step_name = context.builder.constant([step])
     name = context.builder.add("Slice", context.plain(x), *bounds, step_name)
     return Value(shape_of(node), plain=name)
 
@@ -135,12 +135,12 @@ def _slice_backward(
         name = context.reshape(name, -1, *g.shape[1 : dim + 1], 1, *g.shape[dim + 1 :])
         ends = [0] * (2 * len(shape) + 2)
         ends[len(shape) + dim + 2] = step - 1
-        name = b.add("Pad", name, b.constant(torch.tensor(ends).numpy()))
+        name = b.add("Pad", name, b.constant(ends))
         name = context.reshape(name, *(0 for _ in shape[:dim]), count * step, *shape[dim + 1 :])
     start = range(shape[dim])[start:end:step].start
     pads = [0] * (2 * len(shape))
     pads[dim], pads[len(shape) + dim] = start, shape[dim] - start - count * step
-    return Value(shape, plain=b.add("Pad", name, b.constant(torch.tensor(pads).numpy())))
+    return Value(shape, plain=b.add("Pad", name, b.constant(pads)))
 
 
 @lowers(aten.repeat.default)
@@ -150,8 +150,8 @@ def _repeat(context: Context, node: fx.Node, x: Value, repeats: list[int]) -> Va
         return Value(shape_of(node), expanded=x)
     b, name = context.builder, context.plain(x)
     if new := len(repeats) - len(x.shape):
-        name = b.add("Unsqueeze", name, b.constant(torch.arange(new).numpy()))
-    times = b.constant(torch.tensor(repeats).numpy())
+        name = b.add("Unsqueeze", name, b.constant(range(new)))
+    times = b.constant(repeats)
     return Value(shape_of(node), plain=b.add("Tile", name, times))
 
 
@@ -161,7 +161,7 @@ def _pad(context: Context, node: fx.Node, x: Value, pad: list[int], value: float
     before, after = [0] * rank, [0] * rank
     for i in range(len(pad) // 2):
         before[rank - 1 - i], after[rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
-    pads = context.builder.constant(torch.tensor(before + after).numpy())
+    pads = context.builder.constant(before + after)
     fill = context.builder.constant(float(value))
     name = context.builder.add("Pad", context.plain(x), pads, fill)
     return Value(shape_of(node), plain=name)
@@ -225,7 +225,7 @@ def _norm(
 @lowers(aten.cumsum.default)
 def _running_sum(context: Context, node: fx.Node, x: Value, dim: int, **_: Any) -> Value:
     x = as_number(context, node.args[0], x, node.meta["val"].dtype)
-    axis = context.builder.constant(torch.tensor(dim % len(x.shape)).numpy())
+    axis = context.builder.constant(dim % len(x.shape))
     name = context.builder.add("CumSum", context.plain(x), axis)
     return Value(shape_of(node), plain=name)
 
@@ -237,7 +237,7 @@ def _reduce(context: Context, node: fx.Node, op: str, x: Value, dims: Dims, keep
     shape = shape_of(node)
     if dims == [2, 3] and context.in_rows(x) and x.pixels > 1:
         stack = context.reshape(context.rows(x), -1, x.pixels, x.shape[1])
-        axis = context.builder.constant(torch.tensor([1]).numpy())
+        axis = context.builder.constant([1])
         rows = context.builder.add(op, stack, axis, keepdims=0)
         return Value(shape, rows=rows) if keepdim else Value(shape, plain=rows)
     sums = op in ("ReduceSum", "ReduceMean") and node.meta["val"].is_floating_point()
@@ -261,9 +261,9 @@ def channel_sum(context: Context, x: Value) -> Value:
         total = context.plain(channel_sum(context, x.expanded))
         name = context.builder.add("Mul", total, context.builder.constant(float(x.pixels)))
     elif context.in_rows(x):
-        ones = context.builder.constant(torch.ones(count).numpy(), hint="ones")
+        ones = context.builder.constant(np.ones(count, np.float32), hint="ones")
         name = context.builder.add("MatMul", ones, context.rows(x))
     else:
-        axes = context.builder.constant(torch.tensor([0, 2, 3]).numpy())
+        axes = context.builder.constant([0, 2, 3])
         name = context.builder.add("ReduceSum", context.plain(x), axes, keepdims=0)
     return Value((channels,), plain=name)

@@ -24,14 +24,13 @@ _ops = ops.pocketune
 def _pack_slopes(
     context: Context, node: fx.Node, x: Value, activation: str, bits: int, channels_last: bool
 ) -> Value:
-    b, table, in_rows = context.builder, slopes(activation, bits), context.in_rows(x)
-    name = context.rows(x) if in_rows else context.plain(x)
+    b, table = context.builder, slopes(activation, bits)
     width, zero = b.constant(np.float32(table.step)), b.constant(np.uint8(ZERO))
-    codes = b.add("QuantizeLinear", name, width, zero)
+    codes = b.add("QuantizeLinear", context.at_hand(x), width, zero)
     if bits < 8:  # eight bits are the cell itself
         index = b.add("Cast", codes, to=TensorProto.INT32)
         codes = b.add("Gather", b.constant(table.codes), index, axis=0)
-    value = Value(x.shape, rows=codes) if in_rows else Value(x.shape, plain=codes)
+    value = _of_layout(context, x, codes)
     packs = bits < 8 and prod(x.shape) >= context.least_packed
     return Value(
         shape_of(node), saved=Mask(value, _pack(context, codes, value, table) if packs else None)
@@ -67,17 +66,20 @@ def _scale_by_slopes(
 def _unpack(context: Context, mask: Mask, table: Slopes) -> Value:
     """The derivatives, in the layout that the codes had."""
     b, value = context.builder, mask.value
-    in_rows = context.in_rows(value)
-    codes = mask.packed or (value.rows if in_rows else value.plain)
-    assert codes is not None
-    index = b.add("Cast", codes, to=TensorProto.INT32)
+    index = b.add("Cast", mask.packed or context.at_hand(value), to=TensorProto.INT32)
     levels = table.unpacked if mask.packed else table.levels
     factors = b.add("Gather", b.constant(levels.astype(np.float32)), index, axis=0)
-    if mask.packed:
-        count = prod(value.shape)
-        if count % table.in_byte:
-            bounds = [b.constant(np.array([bound])) for bound in (0, count)]
-            factors = b.add("Slice", context.reshape(factors, -1), *bounds)
-        shape = (-1, value.shape[1]) if in_rows else value.shape
-        factors = context.reshape(factors, *shape)
-    return Value(value.shape, rows=factors) if in_rows else Value(value.shape, plain=factors)
+    if not mask.packed:
+        return _of_layout(context, value, factors)
+    count = prod(value.shape)
+    if count % table.in_byte:
+        bounds = [b.constant([bound]) for bound in (0, count)]
+        factors = b.add("Slice", context.reshape(factors, -1), *bounds)
+    return context.laid_out_as(value, factors)
+
+
+def _of_layout(context: Context, like: Value, name: str) -> Value:
+    """A tensor of the shape that `like` has in its layout."""
+    if context.in_rows(like):
+        return Value(like.shape, rows=name)
+    return Value(like.shape, plain=name)

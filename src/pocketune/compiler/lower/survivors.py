@@ -35,15 +35,11 @@ def _threshold(context: Context, node: fx.Node, x: Value, count: int) -> Value:
     if count == elements:
         return Value(x.shape[:1], constant=torch.full(x.shape[:1], -1.0))
     magnitude = elementwise(context, "Abs", [x], x.shape)
-    name = magnitude.rows if context.in_rows(magnitude) else context.plain(magnitude)
-    assert name is not None
     below = elements - count <= count
-    k = b.constant(np.array([elements - count if below else count + 1]))
-    flat = context.reshape(name, x.shape[0], elements)
+    k = b.constant([elements - count if below else count + 1])
+    flat = context.reshape(context.at_hand(magnitude), x.shape[0], elements)
     found, _ = b.add_many("TopK", [flat, k], 2, axis=1, largest=int(not below), sorted=0)
-    limit = b.add(
-        "ReduceMax" if below else "ReduceMin", found, b.constant(np.array([1])), keepdims=0
-    )
+    limit = b.add("ReduceMax" if below else "ReduceMin", found, b.constant([1]), keepdims=0)
     return Value(x.shape[:1], plain=limit)
 
 
@@ -70,9 +66,8 @@ def _survivors(
     context: Context, node: fx.Node, x: Value, packed: Value, count: int, channels_last: bool
 ) -> Value:
     b, mask = context.builder, _mask(packed).value
-    in_rows = context.in_rows(mask)
-    flat = context.reshape(context.rows(x) if in_rows else context.plain(x), -1)
-    condition = context.reshape(context.rows(mask) if in_rows else context.plain(mask), -1)
+    flat = context.reshape(context.rows(x) if context.in_rows(mask) else context.plain(x), -1)
+    condition = context.reshape(context.at_hand(mask), -1)
     selected = b.add("Compress", flat, condition, axis=0)
     limit_elements(b.nodes[-1], x.shape[0] * count)
     zero = b.constant(np.zeros(1, np.float32))
@@ -91,21 +86,14 @@ def _restore(
 ) -> Value:
     """Each element takes the value whose place is the number of survivors before it."""
     b, ones = context.builder, kept_mask(context, packed)
-    in_rows = context.in_rows(ones)
-    name = ones.rows if in_rows else context.plain(ones)
-    assert name is not None
-    flat = context.reshape(name, -1)
+    flat = context.reshape(context.at_hand(ones), -1)
     if prod(shape) > _EXACT:
         flat = b.add("Cast", flat, to=TensorProto.INT32)
-    place = b.add("CumSum", flat, b.constant(np.array(0)), exclusive=1)
+    place = b.add("CumSum", flat, b.constant(0), exclusive=1)
     if prod(shape) <= _EXACT:
         place = b.add("Cast", place, to=TensorProto.INT32)
     spread = b.add("Gather", context.plain(values), place, axis=0)
-    if in_rows:
-        found = Value(ones.shape, rows=context.reshape(spread, -1, shape[1]))
-    else:
-        found = Value(ones.shape, plain=context.reshape(spread, *shape))
-    return elementwise(context, "Mul", [found, ones], ones.shape)
+    return elementwise(context, "Mul", [context.laid_out_as(ones, spread), ones], ones.shape)
 
 
 def _mask(packed: Value) -> Mask:

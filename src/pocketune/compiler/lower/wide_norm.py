@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 from torch import fx
 
 from pocketune.compiler.lower.centered import (
@@ -121,7 +120,7 @@ def _channel_products(context: Context, geo: Geometry, x: Value) -> str:
 def _row_products(context: Context, a: str, b: str) -> str:
     """The dot product of each row of a matrix with that of another."""
     rows = context.builder.add("Mul", a, b)
-    axis = context.builder.constant(np.array([1]))
+    axis = context.builder.constant([1])
     return context.builder.add("ReduceSum", rows, axis, keepdims=0)
 
 
