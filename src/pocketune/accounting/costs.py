@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from pocketune.accounting.record import LOSS, Operation
 from pocketune.accounting.step import Step
 from pocketune.accounting.timeline import Snapshot
+from pocketune.networks.anatomy.modules import is_within
 from pocketune.networks.anatomy.units import CONTAINERS
 
 
@@ -178,7 +179,7 @@ def block_paths(network: nn.Module) -> list[str]:
 
 def block_of(layer: str, blocks: list[str]) -> str:
     """The block that holds the layer at this path; the layer itself if none does."""
-    return next((block for block in blocks if f"{layer}.".startswith(f"{block}.")), layer)
+    return next((block for block in blocks if is_within(layer, block)), layer)
 
 
 def _kind(name: str, modules: dict[str, nn.Module]) -> str:

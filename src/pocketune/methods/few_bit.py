@@ -52,7 +52,7 @@ class FewBitBackward(Method):
 
     def plan(self, network: nn.Module) -> Plan:  # noqa: ARG002
         """An empty plan: the changes depend on what the other methods train."""
-        return Plan(frozenset(), frozenset())
+        return Plan()
 
     def finalize(self, plan: Plan, network: nn.Module) -> Plan:
         """Replace the activations from the first trained part on.
@@ -60,8 +60,6 @@ class FewBitBackward(Method):
         Raises:
             PocketuneError: The gradient passes none, or the network has no blocks.
         """
-        if not plan.trained:  # final_plan refuses it
-            return plan
         below, _ = split_at_first_trained(plan, needed_anatomy(network, self))
         skipped = {name for part in below for name in part if name} | plan.replaced.keys()
         prefixes = tuple(f"{name}." for name in skipped)

@@ -68,7 +68,7 @@ class LoRA(Method):
         modules = planned_branches(network, branches)
         kept = frozenset(f"{path}.down.weight" for path in modules if not self.train_down)
         trained = classifier(network) | (parameters_of_branches(modules) - kept)
-        return Plan(trained, frozenset(), branches=branches, passes=(MASKS,))
+        return Plan(trained, branches=branches, passes=(MASKS,))
 
 
 def _layers(network: nn.Module) -> Iterator[str]:

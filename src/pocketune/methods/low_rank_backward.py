@@ -55,7 +55,7 @@ class LowRankBackward(Method):
 
     def plan(self, network: nn.Module) -> Plan:  # noqa: ARG002
         """An empty plan: the changes depend on what the other methods train."""
-        return Plan(frozenset(), frozenset())
+        return Plan()
 
     def finalize(self, plan: Plan, network: nn.Module) -> Plan:
         """Replace the layers that no other method has replaced.
@@ -63,8 +63,6 @@ class LowRankBackward(Method):
         Raises:
             PocketuneError: There is none.
         """
-        if not plan.trained:  # final_plan refuses it
-            return plan
         taken = tuple(f"{name}." for name in {*plan.replaced, *self._below(plan, network)})
         found: dict[str, Factory] = {
             name: self._layer

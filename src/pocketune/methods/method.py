@@ -51,7 +51,7 @@ class Method(ABC):
         It is called for each method of a sum, in order, after all of them have planned.
 
         Args:
-            plan: Everything that the methods train, replace and add so far.
+            plan: Everything that the methods train, replace and add so far; `trained` is not empty.
             network: The network to adapt; not changed.
 
         Raises:
@@ -174,13 +174,12 @@ def final_plan(method: Method, network: nn.Module) -> Plan:
 
 
 def _final(method: Method, plan: Plan, network: nn.Module) -> Plan:
-    plan = finalized(method, plan, network)
     if not plan.trained:
         raise PocketuneError(
             f"{method} trains nothing by itself",
             remedy=Remedy("add method", "add it to another, as in TopBlocks() + {it}", it=method),
         )
-    return plan
+    return finalized(method, plan, network)
 
 
 @gradients_on()

@@ -115,7 +115,7 @@ class MobileTL(Method):
     def _patches(self, network: nn.Module, top: tuple[Block, ...]) -> Plan:
         """The plan of the lite residual modules of the trained blocks."""
         if self.patches == "none":
-            return Plan(frozenset(), frozenset())
+            return Plan()
         if any(block.is_bottleneck for block in top):
             raise PocketuneError(
                 f"patches={self.patches!r} does not fit block {top[-1].name}: the modules of "
@@ -190,7 +190,7 @@ class SignedBackward(Method):
 
     def plan(self, network: nn.Module) -> Plan:  # noqa: ARG002
         """An empty plan: the changes depend on what the other methods train."""
-        return Plan(frozenset(), frozenset())
+        return Plan()
 
     def finalize(self, plan: Plan, network: nn.Module) -> Plan:
         """Replace the activations from the first trained part on.
@@ -200,8 +200,6 @@ class SignedBackward(Method):
         Raises:
             PocketuneError: The gradient passes no activation that can be approximated.
         """
-        if not plan.trained:  # final_plan refuses it
-            return plan
         _, above = split_at_first_trained(plan, needed_anatomy(network, self))
         signed = signed_activations(network, (name for inside in above for name in inside))
         if not signed:

@@ -13,7 +13,7 @@ from pocketune.networks import Anatomy, Factory, about, anatomy
 from pocketune.networks.anatomy.blocks import Block, Layer
 from pocketune.networks.anatomy.modules import is_convolution, is_norm, main_modules
 from pocketune.networks.anatomy.output import classifier_layers
-from pocketune.networks.anatomy.trunk import run
+from pocketune.networks.anatomy.trunk import calls_of
 from pocketune.surgery import BRANCH, mask_activations, parameters_under
 
 MASKS = Pass(mask_activations)
@@ -89,11 +89,8 @@ def called_modules(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     torchvision's Swin: nothing that stands beside it or takes its place would run. Of a network
     that cannot run without values, every module counts as called.
     """
-    try:
-        calls = run(network).calls
-    except PocketuneError:
-        return main_modules(network)
-    return ((path, module) for path, module in main_modules(network) if path in calls)
+    calls = calls_of(network)
+    return (item for item in main_modules(network) if not calls or item[0] in calls)
 
 
 def blocks_and_entries(network: nn.Module, blocks: Iterable[Block]) -> frozenset[str]:
@@ -173,12 +170,7 @@ def require_channels_first(network: nn.Module, blocks: Iterable[Block]) -> None:
     Raises:
         PocketuneError: One of them does.
     """
-    if about(network).config is not None:
-        return
-    try:
-        calls = run(network).calls
-    except PocketuneError:
-        return
+    calls = {} if about(network).config is not None else calls_of(network)
     for block in blocks:
         call = calls.get(block.name)
         if call is not None and call.given[0].shape[1] != block_maps(network, block).inputs:

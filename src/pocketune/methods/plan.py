@@ -8,6 +8,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.layers import make_contiguous
 from pocketune.networks import Factory, set_about
+from pocketune.networks.anatomy.modules import is_within
 from pocketune.networks.copies import disable_inplace
 from pocketune.surgery import (
     add_branches,
@@ -57,8 +58,8 @@ class Plan:
         passes: Further changes to the network, in this order.
     """
 
-    trained: frozenset[str]
-    batch_norms: frozenset[str]
+    trained: frozenset[str] = frozenset()
+    batch_norms: frozenset[str] = frozenset()
     replaced: Mapping[str, Factory] = field(default_factory=dict)
     branches: Mapping[str, Factory] = field(default_factory=dict)
     passes: tuple[Pass, ...] = ()
@@ -137,7 +138,7 @@ class Plan:
     def _missing(self, name: str) -> PocketuneError:
         """Why there is no parameter of this name after layers are replaced."""
         layer, _, parameter = name.rpartition(".")
-        if any(f"{layer}.".startswith(f"{replaced}.") for replaced in self.replaced):
+        if any(is_within(layer, replaced) for replaced in self.replaced):
             return MethodConflict(
                 f"layer {layer} has no parameter {parameter} to train, after another method "
                 "replaced it; use the methods one at a time"
@@ -154,7 +155,7 @@ class Plan:
 
     def _needs_float(self, conv: str) -> bool:
         """Whether an int8 kernel must be converted to float."""
-        inside = any(f"{conv}.".startswith(f"{layer}.") for layer in self.replaced)
+        inside = any(is_within(conv, layer) for layer in self.replaced)
         return inside or f"{conv}.weight" in self.trained
 
 
@@ -194,4 +195,4 @@ def _merge(
 
 def _nested(a: str, b: str) -> bool:
     """Whether one module's name is the other's or lies inside it."""
-    return f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}.")
+    return is_within(a, b) or is_within(b, a)

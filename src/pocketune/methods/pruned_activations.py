@@ -93,7 +93,7 @@ class ActivationPruning(Method):
 
     def plan(self, network: nn.Module) -> Plan:  # noqa: ARG002
         """An empty plan: the changes depend on what the other methods train."""
-        return Plan(frozenset(), frozenset(), passes=(MASKS,))
+        return Plan(passes=(MASKS,))
 
     def finalize(self, plan: Plan, network: nn.Module) -> Plan:
         """Replace the trained convolutions and norms that no other method has replaced.
@@ -101,8 +101,6 @@ class ActivationPruning(Method):
         Raises:
             PocketuneError: There is none, as in a network without blocks.
         """
-        if not plan.trained:  # final_plan refuses it
-            return plan
         pruned = self._layers(plan, network)
         if not pruned:
             raise PocketuneError(

@@ -22,7 +22,7 @@ from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import Anatomy, Factory, about, anatomy
 from pocketune.networks.anatomy.modules import is_convolution, is_norm, main_modules
-from pocketune.networks.anatomy.trunk import Call, run
+from pocketune.networks.anatomy.trunk import Call, calls_of
 from pocketune.networks.registry import large_side_kernels
 from pocketune.surgery import batch_norms, parameters_under
 
@@ -96,7 +96,7 @@ class _Place:
 def _modules(network: nn.Module, body: Anatomy) -> dict[str, Factory]:
     """Factories of the side modules, by the path that each is attached to."""
     require_channels_first(network, body.blocks)
-    calls = _calls(network)
+    calls = calls_of(network)
     # of these images the anatomy knows the maps
     image = next(iter(calls.values())).given[0].shape[2] if calls else SIZE
     stem, *places = _places(network, body, image)
@@ -124,14 +124,6 @@ def _modules(network: nn.Module, body: Anatomy) -> dict[str, Factory]:
     for place in listed:
         makers[place.path] = _reads_block(network, place, widening=4 if bottlenecks else 1)
     return {path: partial(_make, maker) for path, maker in makers.items()}
-
-
-def _calls(network: nn.Module) -> dict[str, Call]:
-    """The calls of a network's modules; none if it does not run without values."""
-    try:
-        return run(network).calls
-    except PocketuneError:
-        return {}
 
 
 def _require_one_call(path: str, calls: dict[str, Call]) -> None:

@@ -98,7 +98,7 @@ class TinyTL(Method):
                 the modules would have over three times as many parameters as the network; or
                 `head` is asked for and the network has no feature fusion layer.
         """
-        modules = self.modules(network) if self.lite_residual else Plan(frozenset(), frozenset())
+        modules = self.modules(network) if self.lite_residual else Plan()
         trained = parameters_under(network, anatomy(network).classifier) | modules.trained
         if self.bias:
             last = f".{BRANCH}.{LiteResidual.LAST_BIAS}"
@@ -109,7 +109,6 @@ class TinyTL(Method):
         group = self.norm == "group"
         return Plan(
             trained,
-            frozenset(),
             replaced=group_norms(network) | _standardized(network) if group else {},
             branches=modules.branches,
             passes=(MASKS,),
@@ -140,7 +139,7 @@ class TinyTL(Method):
             branches = {block: make for block, make in branches.items() if block in blocks}
         trained = parameters_of_branches(planned_branches(network, branches))
         new = {block: make for block, make in branches.items() if not _has_branch(network, block)}
-        return Plan(trained, frozenset(), branches=new)
+        return Plan(trained, branches=new)
 
     def insert_modules(self, network: nn.Module) -> nn.Module:
         """A copy of `network` with lite residual modules, to be pretrained together.

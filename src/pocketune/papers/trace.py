@@ -15,6 +15,7 @@ from pocketune.errors import PocketuneError, first_line
 from pocketune.filtering import PooledActivation
 from pocketune.layers.quantized import count_int8_weights
 from pocketune.networks import Anatomy, about, anatomy
+from pocketune.networks.anatomy.modules import is_within
 from pocketune.networks.architectures.parts import SqueezeExcite
 from pocketune.networks.checks import require_shapes
 from pocketune.networks.probe import probing
@@ -186,7 +187,7 @@ class _Recorder:
                 outputs=tuple(tuple(t.shape) for t in outputs),
                 block=block,
                 shortcut=shortcut,
-                in_branch=any(f"{frame.path}.".startswith(f"{b}.") for b in self.branches),
+                in_branch=any(is_within(frame.path, b) for b in self.branches),
                 trained=frozenset(
                     name for name, p in module.named_parameters(recurse=False) if p.requires_grad
                 ),

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
 from pocketune.networks import about, anatomy
+from pocketune.networks.anatomy.modules import is_within
 from pocketune.weights import create_network
 from pocketune.weights.saved import recorded_classes
 
@@ -66,7 +67,7 @@ def _changed(network: nn.Module, teacher: nn.Module) -> tuple[str, ...]:
     behind = (
         name
         for name, _ in _in_order(network)
-        if any(f"{conv}.".startswith(f"{name}.") for conv in convolutions)
+        if any(is_within(conv, name) for conv in convolutions)
     )
     return (*(block.name for block in body.blocks), *behind)
 

@@ -124,7 +124,7 @@ class GradientFilter(Method):
             for name, patch in self._patches(names).items()
         }
         passes = (CHAIN,) if self.chain else ()
-        return Plan(frozenset(trained), frozenset(), replaced=replaced, passes=passes)
+        return Plan(frozenset(trained), replaced=replaced, passes=passes)
 
     def __hash__(self) -> int:
         patch = self.patch

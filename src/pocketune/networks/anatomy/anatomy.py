@@ -27,7 +27,13 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.blocks import Block, Layer, make_layer, read_block
 from pocketune.networks.anatomy.kinds import follow_layers, read_unit
-from pocketune.networks.anatomy.modules import conv_layers, is_convolution, main_modules, weighs
+from pocketune.networks.anatomy.modules import (
+    conv_layers,
+    is_convolution,
+    is_within,
+    main_modules,
+    weighs,
+)
 from pocketune.networks.anatomy.trunk import Run, output_layers, run
 from pocketune.networks.anatomy.units import CONTAINERS, find_units
 from pocketune.networks.checks import require_network
@@ -238,11 +244,11 @@ def _has_other_layers(network: nn.Module, blocks: tuple[Block, ...]) -> bool:
 
 def in_decode_head(path: str) -> bool:
     """Whether a module or parameter is part of the decode head, by its path."""
-    return f"{path}.".startswith(f"{DECODE_HEAD}.")
+    return is_within(path, DECODE_HEAD)
 
 
 def _within(path: str, block: Block | None) -> bool:
-    return block is not None and f"{path}.".startswith(f"{block.name}.")
+    return block is not None and is_within(path, block.name)
 
 
 def _classifier(after: list[tuple[str, nn.Module]], fused: set[str | None]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from pocketune.networks.anatomy.modules import (
     is_norm,
     is_pointwise,
     is_spatial,
+    is_within,
     main_modules,
     weighs,
 )
@@ -179,7 +180,7 @@ def read_block(name: str, module: nn.Module) -> Block | None:
     parts = [
         (path, part)
         for path, part in main_modules(module, prefix=name)
-        if squeeze_excite is None or not f"{path}.".startswith(f"{squeeze_excite}.")
+        if squeeze_excite is None or not is_within(path, squeeze_excite)
     ]
     if any(isinstance(part, nn.Linear) for _, part in parts):
         return None

@@ -20,6 +20,7 @@ from pocketune.networks.anatomy.modules import (
     is_depthwise,
     is_norm,
     is_pointwise,
+    is_within,
     main_modules,
     weighs,
 )
@@ -56,8 +57,8 @@ def _read(path: str, module: nn.Module, seen: Run) -> Block:
     if not joins and (block := read_block(path, module)) is not None:
         return block
     gate = find_squeeze_excite(path, module)
-    parts = dict(_running(path, module, seen))
-    parts = {name: part for name, part in parts.items() if not _is_within(name, gate)}
+    running = _running(path, module, seen)
+    parts = {name: part for name, part in running if gate is None or not is_within(name, gate)}
     kind = _kind(path, parts, seen, main_modules(module, prefix=path))
     residual = "AddBackward" in seen.operators(path)
     return Block(path, kind, tuple(_layers(path, parts, seen)), gate, residual)
@@ -108,7 +109,7 @@ def _kind(
 
 def _is_ghost(path: str, layers: dict[str, nn.Module], seen: Run) -> bool:
     """Whether a module joins the maps of a 1x1 convolution and those made of them depthwise."""
-    inside = [part for name, part in layers.items() if _is_within(name, path)]
+    inside = [part for name, part in layers.items() if is_within(name, path)]
     convs = [part for part in inside if is_convolution(part)]
     if path not in seen.calls or len(inside) != 2 or len(convs) != 2:
         return False
@@ -196,14 +197,10 @@ def _reader(path: str, parts: dict[str, nn.Module], seen: Run, kind: Any) -> str
 def _inside(norm: str, parts: dict[str, nn.Module]) -> str | None:
     """The activation that is a part of a norm."""
     inside = (name for name, part in parts.items() if is_activation(part))
-    return next((name for name in inside if _is_within(name, norm) and name != norm), None)
+    return next((name for name in inside if is_within(name, norm) and name != norm), None)
 
 
 def _features(call: Call | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     if call is None or len(call.given) != 1 or len(call.made) != 1:
         return None
     return tuple(call.given[0].shape[1:]), tuple(call.made[0].shape[1:])
-
-
-def _is_within(path: str, module: str | None) -> bool:
-    return module is not None and f"{path}.".startswith(f"{module}.")

@@ -45,6 +45,11 @@ def main_modules(network: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn
             yield path, module
 
 
+def is_within(path: str, module: str) -> bool:
+    """Whether the path of a module or of a tensor is that of a module, or leads into it."""
+    return module == "" or f"{path}.".startswith(f"{module}.")
+
+
 def is_convolution(module: nn.Module) -> TypeGuard[nn.Conv2d]:
     """Whether a module is a two-dimensional convolution, or has the attributes of one."""
     return isinstance(module, nn.Conv2d) or (

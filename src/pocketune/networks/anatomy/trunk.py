@@ -120,6 +120,14 @@ def run(network: nn.Module) -> Run:
     raise _failure(network, failures)
 
 
+def calls_of(network: nn.Module) -> dict[str, Call]:
+    """The first call of each module; none if the network does not run without values."""
+    try:
+        return run(network).calls
+    except PocketuneError:
+        return {}
+
+
 def _images(network: nn.Module) -> Iterator[Tensor]:
     """Images without values, of the channels and sizes that a network may take."""
     first = next((m.in_channels for m in network.modules() if is_convolution(m)), 3)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from pocketune.networks.anatomy.blocks import INVERTED, is_squeeze_excite, read_block
-from pocketune.networks.anatomy.modules import is_convolution, main_modules, weighs
+from pocketune.networks.anatomy.modules import is_convolution, is_within, main_modules, weighs
 from pocketune.networks.anatomy.trunk import Call, Run, weighted
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -102,7 +102,7 @@ def _with_modules_between(modules: dict[str, nn.Module], seen: Run, units: list[
     start = min(seen.calls[path].order for path in units)
     more: list[str] = []
     for path, module in modules.items():
-        known = any(_is_within(path, unit) or _is_within(unit, path) for unit in units + more)
+        known = any(is_within(path, unit) or is_within(unit, path) for unit in units + more)
         if known or isinstance(module, CONTAINERS) or path not in seen.trunk:
             continue
         layers = sum(weighs(part) for part in module.modules())
@@ -123,7 +123,7 @@ def _joined(modules: dict[str, nn.Module], seen: Run, units: list[str]) -> list[
         for path in parents
         if not isinstance(modules[path], CONTAINERS)
         and _maps_features(seen, path)
-        and all(unit.rpartition(".")[0] == path for unit in units if _is_within(unit, path))
+        and all(unit.rpartition(".")[0] == path for unit in units if is_within(unit, path))
     ]
     kinds = Counter(type(modules[path]) for path in rows)
     joined = {
@@ -143,7 +143,7 @@ def _keeps_shape(call: Call) -> bool:
 def _has_more(module: nn.Module, path: str, units: list[str]) -> bool:
     """Whether a module has layers with weights outside of its units."""
     names = (name for name, part in main_modules(module, prefix=path) if weighs(part))
-    return any(not any(_is_within(name, unit) for unit in units) for name in names)
+    return any(not any(is_within(name, unit) for unit in units) for name in names)
 
 
 def _convolutions(network: nn.Module, seen: Run) -> list[str]:
@@ -177,9 +177,5 @@ def _ancestors(path: str) -> Iterator[str]:
         path = path.rpartition(".")[0]
 
 
-def _is_within(path: str, module: str) -> bool:
-    return module == "" or f"{path}.".startswith(f"{module}.")
-
-
 def _is_inside(path: str, module: str) -> bool:
-    return path != module and _is_within(path, module)
+    return path != module and is_within(path, module)

@@ -7,6 +7,7 @@ the two heads: the class scores are the mean of the classifier and of a head tha
 from torch import Tensor, nn
 
 from pocketune.networks.architectures.parts import (
+    SqueezeExcite,
     blocks_at,
     convolution,
     initialize,
@@ -68,31 +69,17 @@ class ChannelMixer(nn.Module):
         return y
 
 
-class SqueezeExcite(nn.Module):
-    """Scales each channel by a sigmoid of what two 1x1 convolutions make of the means."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        squeezed = make_divisible(channels / 4)
-        self.fc1 = nn.Conv2d(channels, squeezed, 1)
-        self.act = nn.ReLU()
-        self.fc2 = nn.Conv2d(squeezed, channels, 1)
-        self.gate = nn.Sigmoid()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) -> the same shape."""
-        means = x.mean((2, 3), keepdim=True)
-        y: Tensor = x * self.gate(self.fc2(self.act(self.fc1(means))))
-        return y
-
-
 class RepViTBlock(nn.Module):
     """Token mixer, squeeze-excite in every other block, channel mixer with a shortcut."""
 
     def __init__(self, channels: int, *, squeeze_excite: bool, padding: str) -> None:
         super().__init__()
         self.token_mixer = TokenMixer(channels, padding=padding)
-        self.se = SqueezeExcite(channels) if squeeze_excite else nn.Identity()
+        self.se = (
+            SqueezeExcite(channels, make_divisible(channels / 4), gate=nn.Sigmoid)
+            if squeeze_excite
+            else nn.Identity()
+        )
         self.channel_mixer = ChannelMixer(channels, padding=padding)
 
     def forward(self, x: Tensor) -> Tensor:
