@@ -60,19 +60,10 @@ def build_kit(
     *,
     network: str,
     method: Method,
-    weights: str | None = None,
-    width: float | None = None,
-    padding: str | None = None,
     size: int = 224,
     batch: int = 8,
     label_smoothing: float = 0.0,
     loss_stride: int | None = None,
-    backbone: str | None = None,
-    head_channels: int | None = None,
-    output_stride: int | None = None,
-    first_blocks: int | None = None,
-    norm: str | None = None,
-    standardized: bool | None = None,
     photos: ImageDataset | None = None,
     classes: int | None = None,
     save_network: Path | None = None,
@@ -81,6 +72,7 @@ def build_kit(
     normalization: str | None = None,
     check: Callable[[Manifest], None] | None = None,
     progress: Progress | None = None,
+    **options: Any,
 ) -> Kit:
     """Create a network, adapt it to a method and compile it.
 
@@ -88,20 +80,11 @@ def build_kit(
         out: The kit's folder or .zip.
         network: One of `list_networks()`, or an `.onnx` file; see `load_onnx`.
         method: The method that selects what is trained.
-        weights: None for random weights, `"imagenet"`, or a file; see `create_network`.
-        width: Multiplier of every layer's channels; None follows the weights, or is 1.
-        padding: `"symmetric"` or `"same"`; None follows the weights, or is symmetric.
         size: Image height and width, in pixels.
         batch: Images in a training step.
         label_smoothing: Option of the task.
         loss_stride: Option of a task with an output for each pixel: rows and columns of labels
             between those that the loss reads.
-        backbone: Of a network that classifies pixels; see `create_network`.
-        head_channels: Channels of its decode head.
-        output_stride: Side of the image over the side of its last map.
-        first_blocks: How many blocks of a network that classifies images to keep; None for all.
-        norm: `"batch"` or `"group"`; None follows the weights.
-        standardized: Whether kernels are standardized; None follows the weights.
         photos: Labeled photos. They define the classes or attributes, calibrate an 8-bit frozen
             part, and restore batch norms that were folded into the weights.
         classes: Number of numbered classes, without photos; by default 1,000, or 21 if the network
@@ -117,6 +100,7 @@ def build_kit(
         check: Called with a draft of the kit's manifest before the kit is compared with PyTorch,
             which takes longer; what it raises ends the building.
         progress: Called with what is done next, and the share of the time that is over.
+        options: Those of `create_network`, such as `weights` and `width`; a file has none.
 
     Raises:
         PocketuneError: An argument is invalid, the weights cannot be loaded, the photos do not have
@@ -127,17 +111,6 @@ def build_kit(
     _check_classes(classes, photos)
     progress = progress or silent
     progress("creating the network", 0.0)
-    options: dict[str, Any] = {
-        "weights": weights,
-        "width": width,
-        "padding": padding,
-        "backbone": backbone,
-        "head_channels": head_channels,
-        "output_stride": output_stride,
-        "first_blocks": first_blocks,
-        "norm": norm,
-        "standardized": standardized,
-    }
     if normalization is not None:
         check_choice(_NORMALIZATIONS, normalization=normalization)
     chosen = None if normalization is None else _NORMALIZATIONS[normalization]
@@ -145,18 +118,13 @@ def build_kit(
     learned = _task(network, photos, classes, task, read, size).configured(
         **_given(label_smoothing=label_smoothing, loss_stride=loss_stride)
     )
-    if classes == 1 and learned.activation == "softmax":
-        raise PocketuneError(
-            f"classes=1 leaves the task {learned.name} nothing to tell apart: give 2 or more, or "
-            "task='attributes' for what an image has or not"
-        )
     count = len(learned.classes)
     created = (
         create_network(network, classes=count, normalization=chosen, **options)
         if read is None
         else with_classes(read, count, size)
     )
-    _restore_norms(created, method, photos, size, weights=weights, name=network)
+    _restore_norms(created, method, photos, size, weights=options.get("weights"), name=network)
     rounded = bool(quantized(created))
     bits = resolve_frozen_bits(created, frozen_bits, method.frozen_bits)
     # Adapt in float32 first: the error of the kit's frozen part is measured against it. Weights
@@ -296,6 +264,11 @@ def _task(
         raise PocketuneError(
             f"{network} classifies {classified}, which the task {kind.name} does not: give photos "
             f"with other labels, or choose one of {known}"
+        )
+    if classes == 1 and kind.activation == "softmax":
+        raise PocketuneError(
+            f"classes=1 leaves the task {kind.name} nothing to tell apart: give 2 or more, or "
+            "task='attributes' for what an image has or not"
         )
     return kind(labeled.classes)
 
