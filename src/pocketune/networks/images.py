@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks.anatomy.modules import is_convolution
+from pocketune.networks.image_sizes import image_channels
 from pocketune.networks.probe import float_type
 
 
@@ -72,11 +72,10 @@ def require_images(network: nn.Module, images: object, name: str = "images") -> 
             f"{name} is {_name(images.dtype)}, and the network {_name(kind)}; give images of its "
             "type, or call network.float() first"
         )
-    channels = next((m.in_channels for m in network.modules() if is_convolution(m)), 3)
-    # the first convolution that is registered may not be the one that reads the image
-    if images.dim() != 4 or images.shape[1] not in (channels, 3):
+    channels = image_channels(network)
+    if images.dim() != 4 or images.shape[1] not in channels:
         raise PocketuneError(
-            f"{name} has the shape {tuple(images.shape)}; give (N, {channels}, H, W)"
+            f"{name} has the shape {tuple(images.shape)}; give (N, {channels[0]}, H, W)"
         )
     if not images.is_meta and not images.isfinite().all():
         raise PocketuneError(f"{name} holds a value that is not finite; leave that image out")

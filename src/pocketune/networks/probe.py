@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from pocketune.networks.anatomy.modules import BatchNorm
 from pocketune.networks.copies import copy_shapes, gradients_on
-from pocketune.networks.image_sizes import image_sizes
+from pocketune.networks.image_sizes import image_channels, image_sizes
 from pocketune.networks.shapes import RememberedShapes
 from pocketune.torch_private import tree_leaves
 
@@ -55,6 +56,35 @@ def probing(
         if gradients is not None:
             stack.enter_context(gradients_on() if gradients else torch.no_grad())
         yield
+
+
+@contextmanager
+def running_modules(network: nn.Module, *, gradients: bool | None = None) -> Iterator[list[str]]:
+    """The paths of the modules that run, the innermost last; after an error, of those that ran.
+
+    Args:
+        network: What runs inside the context, in the modes that it has.
+        gradients: As of `probing`.
+    """
+    paths: list[str] = []
+
+    def enter(path: str, _: nn.Module, __: list[Tensor]) -> None:
+        paths.append(path)
+
+    def leave(_: str, __: nn.Module, ___: list[Tensor]) -> None:
+        paths.pop()
+
+    with probing(network, enter=enter, leave=leave, evaluate=False, gradients=gradients):
+        yield paths
+
+
+def trial_images(
+    network: nn.Module, sizes: Iterable[int], *, requires_grad: bool
+) -> Iterator[Tensor]:
+    """Pairs of images without values, of each number of channels and size that may be taken."""
+    for channels, size in product(image_channels(network), sizes):
+        shape, kind = (2, channels, size, size), float_type(network)
+        yield torch.empty(shape, device="meta", dtype=kind, requires_grad=requires_grad)
 
 
 def watch_inputs(

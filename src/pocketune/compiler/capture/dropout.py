@@ -18,7 +18,7 @@ from pocketune.errors import PocketuneError, first_line
 from pocketune.kit.manifest import MaskSpec
 from pocketune.layers.autograd import is_recorded, register_operator
 from pocketune.networks.copies import copy_shapes
-from pocketune.networks.probe import float_type, probing, set_training
+from pocketune.networks.probe import float_type, probing, running_modules, set_training
 from pocketune.networks.shapes import RememberedShapes
 
 SUPPLIED = "supplied_dropouts"
@@ -287,18 +287,14 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
     if not _may_drop(network):
         return False
     found: dict[str, list[SuppliedDropout]] = {}
-    running: list[str] = []
+    with _training_copy(network) as (copied, running):
 
-    def note(_: Tensor, rate: float, together: int | None) -> None:
-        made = SuppliedDropout(1 - rate, (), together=together)
-        found.setdefault(running[-1], []).append(made)
+        def note(_: Tensor, rate: float, together: int | None) -> None:
+            made = SuppliedDropout(1 - rate, (), together=together)
+            found.setdefault(running[-1], []).append(made)
 
-    with (
-        _training_copy(network, running) as copied,
-        _Dropouts(note),
-        PlainOperators(),  # attention calls a dropout then
-    ):
-        _run(copied, images)
+        with _Dropouts(note), PlainOperators():  # attention calls a dropout then
+            _run(copied, images)
     for path, calls in found.items():
         module = network.get_submodule(path)
         module.add_module(SUPPLIED, RepeatedDropout(calls).train(module.training))
@@ -307,19 +303,12 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
 
 
 @contextmanager
-def _training_copy(network: nn.Module, running: list[str]) -> Iterator[nn.Module]:
-    """A copy without values in training; `running` has the paths of the modules that run."""
-
-    def enter(path: str, _: nn.Module, __: list[Tensor]) -> None:
-        running.append(path)
-
-    def leave(_: str, __: nn.Module, ___: list[Tensor]) -> None:
-        running.pop()
-
+def _training_copy(network: nn.Module) -> Iterator[tuple[nn.Module, list[str]]]:
+    """A copy without values in training, and the paths of the modules that run."""
     copied = copy_shapes(network)
     set_training(copied)
-    with probing(copied, enter=enter, leave=leave, evaluate=False), RememberedShapes():
-        yield copied
+    with running_modules(copied, gradients=False) as running, RememberedShapes():
+        yield copied, running
 
 
 def refuse_random_numbers(network: nn.Module, batch: int, size: int) -> None:
@@ -335,8 +324,11 @@ def refuse_random_numbers(network: nn.Module, batch: int, size: int) -> None:
     Raises:
         PocketuneError: A layer draws random numbers.
     """
-    running: list[str] = []
-    with _training_copy(network, running) as copied, RefuseRandomNumbers(running), PlainOperators():
+    with (
+        _training_copy(network) as (copied, running),
+        RefuseRandomNumbers(running),
+        PlainOperators(),
+    ):
         try:
             _run(copied, (batch, 3, size, size))
         except RandomNumbersError:

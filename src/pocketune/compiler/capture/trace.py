@@ -24,7 +24,7 @@ from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import normalize
 from pocketune.networks.anatomy.modules import BatchNorm, count_of_batches
 from pocketune.networks.anatomy.output import embeddings, inputs_of
-from pocketune.networks.probe import probing
+from pocketune.networks.probe import running_modules
 from pocketune.objectives import objective_of
 from pocketune.torch_private import uncheckpointed
 
@@ -174,7 +174,7 @@ def _trace(
 ) -> Traced:
     tensors = _network_tensors(network)
     with (
-        _running(network) as running,
+        running_modules(network) as running,
         PlainOperators(),
         uncheckpointed(),
         _training_mode(network, training),
@@ -218,21 +218,6 @@ def _trace(
     outputs = list(zip(output_names, returned, strict=True))
     constants = {name: t.detach() for name, t in tensors.items() if name not in dynamic}
     return Traced(graph, placeholders, outputs, constants)
-
-
-@contextmanager
-def _running(network: nn.Module) -> Iterator[list[str]]:
-    """The paths of the modules that run, the innermost last; after an error, of those that ran."""
-    paths: list[str] = []
-
-    def enter(path: str, _: nn.Module, __: list[Tensor]) -> None:
-        paths.append(path)
-
-    def leave(_: str, __: nn.Module, ___: list[Tensor]) -> None:
-        paths.pop()
-
-    with probing(network, enter=enter, leave=leave, evaluate=False, gradients=None):
-        yield paths
 
 
 def _drawn() -> tuple[object, ...]:

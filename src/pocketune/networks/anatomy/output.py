@@ -2,19 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import product
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from pocketune.errors import PocketuneError
 from pocketune.networks.anatomy.anatomy import anatomy
-from pocketune.networks.anatomy.modules import has_own_forward, is_convolution, weighs
+from pocketune.networks.anatomy.modules import has_own_forward, weighs
+from pocketune.networks.anatomy.trunk import reached_first
 from pocketune.networks.copies import copy_shapes, gradients_on
 from pocketune.networks.image_sizes import image_sizes
-from pocketune.networks.probe import float_type, probing, tensors
+from pocketune.networks.probe import probing, tensors, trial_images
 from pocketune.networks.shapes import RememberedShapes
 
 
@@ -122,7 +121,7 @@ def _run(network: nn.Module, sizes: tuple[int, ...]) -> Output | None:
 
     with probing(copied, paths=names, leave=note, gradients=True), RememberedShapes():
         for output in _outputs(copied, sizes):
-            reached = set(_nearest(output, made))
+            reached = reached_first(tensors(output), made)
             layers = tuple(name for name in names if name in reached)
             if not isinstance(output, Tensor):
                 return Output(layers, ())
@@ -136,29 +135,11 @@ def _outputs(network: nn.Module, sizes: tuple[int, ...]) -> Iterator[Any]:
     """The network's outputs for images of the sizes that it accepts."""
     # frozen layers may stop gradients
     frozen = not any(parameter.requires_grad for parameter in network.parameters())
-    first = next((m.in_channels for m in network.modules() if is_convolution(m)), 3)
-    # the first convolution that is registered may not be the one that reads the image
-    for channels, size in product(dict.fromkeys((first, 3)), sizes):
-        shape, kind = (2, channels, size, size), float_type(network)
-        images = torch.empty(shape, device="meta", dtype=kind, requires_grad=frozen)
+    for images in trial_images(network, sizes, requires_grad=frozen):
         try:
             yield network(images)
         except Exception:  # the network's own code may raise anything
             continue
-
-
-def _nearest(output: Any, made: dict[Any, str]) -> Iterator[str]:
-    """Names of the layers that are reached first on the paths back from the output."""
-    stack = [tensor.grad_fn for tensor in tensors(output) if tensor.grad_fn]
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
-        if node in made:
-            yield made[node]
-            continue
-        new = {source for source, _ in node.next_functions if source} - seen
-        seen |= new
-        stack.extend(new)
 
 
 @contextmanager

@@ -6,21 +6,19 @@ through its results are as many as those of the whole network.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks.anatomy.modules import is_convolution, main_modules, weighs
+from pocketune.networks.anatomy.modules import main_modules, weighs
 from pocketune.networks.checks import require_shapes
 from pocketune.networks.copies import copy_shapes, disable_inplace, gradients_on
 from pocketune.networks.image_sizes import image_sizes
-from pocketune.networks.probe import float_type, probing, tensors
+from pocketune.networks.probe import probing, tensors, trial_images
 from pocketune.networks.shapes import RememberedShapes
 
 PRODUCTS = ("BmmBackward", "ScaledDotProduct")
@@ -106,7 +104,7 @@ def run(network: nn.Module) -> Run:
     copied = copy_shapes(network).requires_grad_(False)
     disable_inplace(copied)
     failures: list[tuple[str, Exception]] = []
-    for images in _images(copied):
+    for images in trial_images(copied, image_sizes(copied), requires_grad=True):
         calls: dict[str, Call] = {}
         active: list[str] = []
         try:
@@ -126,14 +124,6 @@ def calls_of(network: nn.Module) -> dict[str, Call]:
         return run(network).calls
     except PocketuneError:
         return {}
-
-
-def _images(network: nn.Module) -> Iterator[Tensor]:
-    """Images without values, of the channels and sizes that a network may take."""
-    first = next((m.in_channels for m in network.modules() if is_convolution(m)), 3)
-    for channels, size in product(dict.fromkeys((first, 3)), image_sizes(network)):
-        shape, kind = (2, channels, size, size), float_type(network)
-        yield torch.empty(shape, device="meta", dtype=kind, requires_grad=True)
 
 
 def _watched(
@@ -228,7 +218,18 @@ def output_layers(network: nn.Module, seen: Run) -> tuple[str, ...]:
     made = {
         tensor.grad_fn: path for path in weighted(network, seen) for tensor in seen.calls[path].made
     }
-    stack = [tensor.grad_fn for tensor in seen.outputs if tensor.grad_fn is not None]
+    reached = reached_first(seen.outputs, made)
+    return tuple(path for path in seen.calls if path in reached)
+
+
+def reached_first(outputs: Iterable[Tensor], made: Mapping[Any, str]) -> set[str]:
+    """Paths of the modules that are reached first on the way back from a network's outputs.
+
+    Args:
+        outputs: Of the network.
+        made: Paths of modules, by autograd's nodes of what they have returned.
+    """
+    stack = [tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None]
     reached: set[str] = set()
     visited = set(stack)
     while stack:
@@ -239,4 +240,4 @@ def output_layers(network: nn.Module, seen: Run) -> tuple[str, ...]:
         new = [source for source in _sources(node) if source not in visited]
         visited.update(new)
         stack.extend(new)
-    return tuple(path for path in seen.calls if path in reached)
+    return reached
