@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any
+from functools import cached_property
+from itertools import islice
 
 import numpy as np
 import torch
@@ -113,70 +113,136 @@ def check_engine(
         CompileError: A tensor exceeds its bound; the message names it. Or the prediction for an
             image depends on the others or on their number.
     """
-    objective = objective_of(settings.task)
-    label_shape = (settings.batch, *settings.task.label_shape(settings.size))
-    exact = Reference(in_float64(network, settings.size), objective)
-    rounding = cache(lambda: Reference(copy_network(network), objective))
-    rng = np.random.default_rng(0)
-    for name, value in engine.inputs.items():
-        value[...] = rng.uniform(0.5, 1.5, value.shape)
-        if last is not None:
-            last.inputs[name][...] = value
-    objective.inputs = {name: torch.from_numpy(value) for name, value in engine.inputs.items()}
-    batches = {0: smooth_images(rng, settings.batch, settings.size)}
-    settled = _settled(engine, network, batches[0], objective.draw_labels(rng, label_shape))
-    engine.load(_moved(settled, rng))
+    comparison = _Comparison(engine, network, settings, masks)
+    comparison.start(last)
     worst = Deviation("loss", 0.0, 1.0)
     for step in range(steps):
         progress(step + 1, steps)
-        before, found = engine.state(), []
         if last is not None and step == steps - 1:
-            engine.release()
-            engine = last
-        start, batch = {**exact.buffers(), **before}, step % BATCHES
-        for attempt in range(ATTEMPTS):
-            engine.load(before)
-            if attempt or batch not in batches:
-                batches[batch] = smooth_images(rng, settings.batch, settings.size)
-            images, labels = batches[batch], objective.draw_labels(rng, label_shape)
-            ours, lr = _engine_step(engine, images, labels, np.random.default_rng(step))
-            drawn = draw_masks(masks, np.random.default_rng(step))
-            inputs = (start, images, labels, drawn, lr)
-            truth = exact.step(*inputs)
-            found.append(_deviation(ours, truth, partial(_rounded, rounding, inputs)))
-            if found[-1].share <= 1:
-                break
-        worst = max(worst, min(found, key=_share), key=_share)
+            comparison.go_on_in(last)
+        worst = max(worst, comparison.step(step), key=_share)
         _require(worst, f"in step {step + 1}")
-    tried: list[Deviation] = []
-    while len(tried) < ATTEMPTS and not (tried and tried[-1].share <= 1):
-        images = smooth_images(rng, PREDICTED, settings.size)
-        tried.append(_predictions(engine, exact, rounding, images))
-    predicted = min(tried, key=_share)
-    _require_independence(engine, exact, images)
+    predicted = comparison.predictions()
+    comparison.require_independence()
     _require(predicted, f"after step {steps}")
     return max(worst, predicted, key=_share)
 
 
-def _require_independence(engine: Engine, exact: Reference, images: Images) -> None:
-    """Check that the kit and PyTorch predict an image alone as among others.
+class _Comparison:
+    """An engine beside PyTorch, in steps and predictions on images that are drawn; see above."""
 
-    A step is traced with one number of images, and so is what the kit does with them: only PyTorch
-    shows that a network does something else with one image.
-    """
-    state = {**exact.buffers(), **engine.state()}
+    def __init__(
+        self,
+        engine: Engine,
+        network: nn.Module,
+        settings: CompileSettings,
+        masks: Iterable[MaskSpec],
+    ) -> None:
+        self._engine, self._network = engine, network
+        self._settings, self._masks = settings, masks
+        self._objective = objective_of(settings.task)
+        self._exact = Reference(in_float64(network, settings.size), self._objective)
+        self._rng = np.random.default_rng(0)
+        self._batches: dict[int | None, Images] = {}
 
-    def exactly(images: Images) -> NDArray[np.float64]:
-        return exact.predict(state, images)["predictions"]
+    @cached_property
+    def _rounding(self) -> Reference:
+        return Reference(copy_network(self._network), self._objective)
 
-    for predict in (engine.predict, exactly):
-        among, alone = (np.asarray(predict(each))[-1] for each in (images, images[-1:]))
-        if _largest(among - alone) > _MIXED * _largest(among):
-            raise CompileError(
-                "the prediction for an image depends on the other images of its batch or on their "
-                "number, as behind a softmax or mean over the first dimension, or a squeeze() of "
-                "all dimensions; let the network compute each image by itself"
-            )
+    def start(self, last: Engine | None) -> None:
+        """Give the engine values near its own, and all the same inputs."""
+        inputs = self._engine.inputs
+        for name, value in inputs.items():
+            value[...] = self._rng.uniform(0.5, 1.5, value.shape)
+            if last is not None:
+                last.inputs[name][...] = value
+        self._objective.inputs = {name: torch.from_numpy(value) for name, value in inputs.items()}
+        images, labels = next(self._images(0)), self._labels()
+        settled = _settled(self._engine, self._network, images, labels)
+        self._engine.load(_moved(settled, self._rng))
+
+    def go_on_in(self, engine: Engine) -> None:
+        """Let another engine take the place of the one before."""
+        state = self._engine.state()
+        self._engine.release()
+        self._engine = engine
+        engine.load(state)
+
+    def step(self, number: int) -> Deviation:
+        """The deviation after one step from the engine's values, with an SGD update."""
+        before = self._engine.state()
+        start = {**self._exact.buffers(), **before}
+
+        def attempt(images: Images) -> Deviation:
+            self._engine.load(before)
+            labels = self._labels()
+            ours, lr = _engine_step(self._engine, images, labels, np.random.default_rng(number))
+            masks = draw_masks(self._masks, np.random.default_rng(number))
+            inputs = (start, images, labels, masks, lr)
+            truth = self._exact.step(*inputs)
+            return _deviation(ours, truth, lambda n: self._rounding.step(*inputs, noise=n))
+
+        return _best(map(attempt, self._images(number % BATCHES)))
+
+    def predictions(self) -> Deviation:
+        """The worst of predictions and embeddings, if there are any."""
+        state = self._state()
+
+        def attempt(images: Images) -> Deviation:
+            truth = self._exact.predict(state, images)
+            ours = {"predictions": np.array(self._engine.predict(images), np.float64)}
+            if "embeddings" in truth:
+                ours["embeddings"] = np.array(self._engine.embed(images), np.float64)
+            return _deviation(ours, truth, lambda n: self._rounding.predict(state, images, n))
+
+        return _best(map(attempt, self._images(None)))
+
+    def require_independence(self) -> None:
+        """Check that the kit and PyTorch predict an image alone as among others.
+
+        A step is traced with one number of images, and so is what the kit does with them: only
+        PyTorch shows that a network does something else with one image.
+        """
+        state, images = self._state(), self._batches[None]
+
+        def exactly(images: Images) -> NDArray[np.float64]:
+            return self._exact.predict(state, images)["predictions"]
+
+        for predict in (self._engine.predict, exactly):
+            among, alone = (np.asarray(predict(each))[-1] for each in (images, images[-1:]))
+            if _largest(among - alone) > _MIXED * _largest(among):
+                raise CompileError(
+                    "the prediction for an image depends on the other images of its batch or on "
+                    "their number, as behind a softmax or mean over the first dimension, or a "
+                    "squeeze() of all dimensions; let the network compute each image by itself"
+                )
+
+    def _images(self, batch: int | None) -> Iterator[Images]:
+        """Those of a batch, and others that take their place; those to predict for None."""
+        if batch in self._batches:
+            yield self._batches[batch]
+        count = PREDICTED if batch is None else self._settings.batch
+        while True:
+            self._batches[batch] = smooth_images(self._rng, count, self._settings.size)
+            yield self._batches[batch]
+
+    def _labels(self) -> Labels:
+        settings = self._settings
+        shape = (settings.batch, *settings.task.label_shape(settings.size))
+        return self._objective.draw_labels(self._rng, shape)
+
+    def _state(self) -> State:
+        return {**self._exact.buffers(), **self._engine.state()}
+
+
+def _best(attempts: Iterable[Deviation]) -> Deviation:
+    """The first of a few that is within its bound, or else the nearest to it."""
+    found: list[Deviation] = []
+    for deviation in islice(attempts, ATTEMPTS):
+        found.append(deviation)
+        if deviation.share <= 1:
+            break
+    return min(found, key=_share)
 
 
 def _settled(engine: Engine, network: nn.Module, images: Images, labels: Labels) -> State:
@@ -207,23 +273,6 @@ def _moved(state: State, rng: np.random.Generator) -> State:
         step = np.where(values == 0, rng.uniform(0.001, 0.02, values.shape), 0)
         moved[name] = (values * share + step).astype(np.float32)
     return moved
-
-
-def _rounded(reference: Callable[[], Reference], inputs: tuple[Any, ...], noise: int) -> Tensors:
-    """A step of a reference that is made when it is first needed."""
-    return reference().step(*inputs, noise=noise)
-
-
-def _predictions(
-    engine: Engine, exact: Reference, rounding: Callable[[], Reference], images: Images
-) -> Deviation:
-    """The worst of predictions and embeddings, if there are any."""
-    state = {**exact.buffers(), **engine.state()}
-    truth = exact.predict(state, images)
-    ours = {"predictions": np.array(engine.predict(images), np.float64)}
-    if "embeddings" in truth:
-        ours["embeddings"] = np.array(engine.embed(images), np.float64)
-    return _deviation(ours, truth, lambda noise: rounding().predict(state, images, noise))
 
 
 def _engine_step(
