@@ -111,19 +111,21 @@ class _Step:
         self.copies: dict[str, str] = {}  # their names, by those of the originals
 
     def with_copies(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        """The node, behind new copies of those that it is to read; it is changed."""
+        """The node, behind new copies of those that it is to read."""
         if node.output[0] in self._forward:
             return [node]
-        found = onnx.NodeProto()
-        found.CopyFrom(node)
         made: list[onnx.NodeProto] = []
-        for i, name in enumerate(node.input):
-            if self._is_recomputed(name):
-                found.input[i] = self._copy(name, made)
+        found = self._reading_copies(node, made)
         return [*made, found]
 
-    def _is_recomputed(self, name: str) -> bool:
-        return self._source(name) is not None
+    def _reading_copies(self, node: onnx.NodeProto, made: list[onnx.NodeProto]) -> onnx.NodeProto:
+        """A node in place of another; nodes that compute new copies for it go to `made`."""
+        found = onnx.NodeProto()
+        found.CopyFrom(node)
+        found.input[:] = [
+            name if self._source(name) is None else self._copy(name, made) for name in node.input
+        ]
+        return found
 
     def _source(self, name: str) -> str | None:
         """The kept tensor from which a large one of the forward pass follows cheaply."""
@@ -146,13 +148,10 @@ class _Step:
 
     def _copy(self, name: str, made: list[onnx.NodeProto]) -> str:
         """The name of a tensor's copy; the nodes that compute it, if they are new, go to `made`."""
-        if name in self.copies:
-            return self.copies[name]
-        copied = self.copies[name] = derived(name, "again")
-        node = onnx.NodeProto()
-        node.CopyFrom(self._forward[name])
-        node.input[:] = [self._copy(n, made) if self._is_recomputed(n) else n for n in node.input]
-        node.output[0] = node.name = copied
-        self._size[copied] = self._size[name]
-        made.append(node)
-        return copied
+        if name not in self.copies:
+            copied = self.copies[name] = derived(name, "again")
+            node = self._reading_copies(self._forward[name], made)
+            node.output[0] = node.name = copied
+            self._size[copied] = self._size[name]
+            made.append(node)
+        return self.copies[name]

@@ -121,23 +121,20 @@ def _gradient(program: Program, node: fx.Node) -> fx.Node | None:
 
     A transposed convolution is such a gradient, too.
     """
-    g, x, w = node.args[:3]
+    arguments: list[Any] = [*node.args]
     if node.target is aten.convolution.default:
-        w, others = x, w
-        alone = node.args[6] and others is None
+        place, alone = 1, arguments[6] and arguments[2] is None
     else:
-        alone = not node.args[7] and not any(node.args[10][1:])  # type: ignore[index, arg-type]
-    kernel = program.tensor(w)
-    if not alone or kernel is None or not isinstance(g, fx.Node) or g in program.given:
+        place, alone = 2, not arguments[7] and not any(arguments[10][1:])
+    g, kernel = arguments[0], program.tensor(arguments[place])
+    if not alone or kernel is None or g in program.given or g.target is not aten.mul.Tensor:
         return None
-    scale = _per_channel(program, g, g.args[1]) if g.target is aten.mul.Tensor else None
-    if scale is None:
+    before, factor = g.args
+    scale = _per_channel(program, g, factor)
+    if scale is None or shape_of(before) != shape_of(g):
         return None
-    before, scaled = g.args[0], _scaled_kernel(program, node, kernel, scale)
-    if not isinstance(before, fx.Node) or shape_of(before) != shape_of(g):
-        return None
-    args = [before if a is g else scaled if a is w else a for a in node.args]
-    return program.call(node, node.target, tuple(args))
+    arguments[0], arguments[place] = before, _scaled_kernel(program, node, kernel, scale)
+    return program.call(node, node.target, tuple(arguments))
 
 
 def _is_convolution(program: Program, node: Any) -> bool:
