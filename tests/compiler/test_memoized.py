@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pocketune.compiler.capture.dropout import SuppliedDropout
+from pocketune.compiler.capture.supplied_dropout import SuppliedDropout
 from pocketune.compiler.memoized import KEPT, Memoized
 
 X = torch.randn(2, 4)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pocketune.compiler.capture.dropout import SuppliedDropout
+from pocketune.compiler.capture.supplied_dropout import SuppliedDropout
 from pocketune.networks.anatomy.modules import BatchNorm
 from pocketune.torch_private import version
 

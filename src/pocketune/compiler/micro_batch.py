@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from pocketune.compiler.capture.dropout import SuppliedDropout
+from pocketune.compiler.capture.supplied_dropout import SuppliedDropout
 from pocketune.compiler.check import smooth_images
 from pocketune.compiler.reference import Reference
 from pocketune.compiler.settings import CompileSettings

@@ -9,11 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pocketune.compiler import compile
-from pocketune.compiler.capture.dropout import (
-    SuppliedDropout,
-    refuse_random_numbers,
-    supply_masks,
-)
+from pocketune.compiler.capture.dropout import refuse_random_numbers, supply_masks
+from pocketune.compiler.capture.supplied_dropout import SuppliedDropout
 from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
 from pocketune.methods import FullFineTune, LastLayer, TopBlocks, adapt

@@ -1,97 +1,27 @@
 """Dropout whose mask is an input, so that a graph without random numbers can train with it."""
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
+from pocketune.compiler.capture.dropout_functions import Dropouts, may_drop
 from pocketune.compiler.capture.operators import PlainOperators
 from pocketune.compiler.capture.random_numbers import RandomNumbersError, RefuseRandomNumbers
 from pocketune.compiler.capture.stochastic_depth import drops_images, is_stochastic_depth
+from pocketune.compiler.capture.supplied_dropout import RepeatedDropout, SuppliedDropout
 from pocketune.errors import PocketuneError, first_line
 from pocketune.kit.manifest import MaskSpec
-from pocketune.layers.autograd import is_recorded, register_operator
 from pocketune.networks.copies import copy_shapes
 from pocketune.networks.probe import float_type, probing, running_modules, set_training
 from pocketune.networks.shapes import RememberedShapes
 
 SUPPLIED = "supplied_dropouts"
 """Name of the modules that stand for the calls of functions that drop in a module."""
-
-_TOGETHER: dict[Any, int | None] = {F.dropout: None, F.dropout2d: 2}
-"""For each function that drops, the first dimension that it drops together with all behind it."""
-
-
-_DROPPING = frozenset({"dropout", "dropout2d", "scaled_dot_product_attention"})
-"""Functions that may drop something."""
-
-
-@register_operator("supplied_dropout(Tensor x) -> Tensor", torch.empty_like)
-def in_evaluation(x: Tensor) -> Tensor:
-    """A copy: what a dropout does in evaluation, as an operator that shows where it is."""
-    return x.clone()
-
-
-class SuppliedDropout(nn.Module):
-    """Multiplies by `mask` in training, and does nothing in evaluation.
-
-    `mask` is a buffer that state dicts leave out. It holds ones until it is filled: with 0 for an
-    element that is dropped, and 1 / `keep` for one that is kept.
-
-    Args:
-        keep: Probability that an element is kept, in (0, 1).
-        shape: Of the mask, the batch included: that of the input, or 1 in the dimensions that are
-            dropped together.
-        together: The first dimension that is dropped together with all behind it: 2 for whole
-            maps, as `nn.Dropout2d` does, 1 for whole images; None if each element is by itself.
-    """
-
-    mask: Tensor
-
-    def __init__(self, keep: float, shape: tuple[int, ...], *, together: int | None = None) -> None:
-        super().__init__()
-        self.keep = keep
-        self.together = together
-        self.register_buffer("mask", torch.ones(shape), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, ...) -> the same shape; in training, the batch is that of the mask."""
-        if self.training:
-            return x * self.mask
-        return x if is_recorded(x) else in_evaluation(x)
-
-    def extra_repr(self) -> str:
-        """Keep and shape, for `repr`."""
-        return f"keep={self.keep}, shape={tuple(self.mask.shape)}"
-
-
-class RepeatedDropout(nn.Module):
-    """Dropouts that stand for the calls of one, in a forward pass that calls it several times.
-
-    Args:
-        calls: That of each call, in order; the identity for one that drops nothing.
-    """
-
-    def __init__(self, calls: Iterable[nn.Module]) -> None:
-        super().__init__()
-        self.calls = nn.ModuleList(calls)
-        self._next = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        """As the module whose turn it is."""
-        if not self.training:  # which may call it less often
-            drops = all(isinstance(each, SuppliedDropout) for each in self.calls)
-            return in_evaluation(x) if drops and not is_recorded(x) else x
-        dropout = self.calls[self._next]
-        self._next = (self._next + 1) % len(self.calls)
-        result: Tensor = dropout(x)
-        return result
 
 
 def supply_masks(network: nn.Module, batch: int, size: int) -> tuple[MaskSpec, ...]:
@@ -284,7 +214,7 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
 
     Modules that drop have been replaced before, because they call the functions too.
     """
-    if not _may_drop(network):
+    if not may_drop(network):
         return False
     found: dict[str, list[SuppliedDropout]] = {}
     with _training_copy(network) as (copied, running):
@@ -293,7 +223,7 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
             made = SuppliedDropout(1 - rate, (), together=together)
             found.setdefault(running[-1], []).append(made)
 
-        with _Dropouts(note), PlainOperators():  # attention calls a dropout then
+        with Dropouts(note), PlainOperators():  # attention calls a dropout then
             _run(copied, images)
     for path, calls in found.items():
         module = network.get_submodule(path)
@@ -337,71 +267,11 @@ def refuse_random_numbers(network: nn.Module, batch: int, size: int) -> None:
             pass  # told better where it is trained
 
 
-def _may_drop(network: nn.Module) -> bool:
-    """Whether a forward pass may call a dropout; finding out by a run takes longer."""
-    modules = list(network.modules())
-    attention = (each for each in modules if isinstance(each, nn.MultiheadAttention))
-    kinds = {type(module) for module in modules}
-    return (
-        any(each.dropout > 0 for each in attention)
-        or any(isinstance(each, (nn.Dropout, nn.Dropout2d)) and each.p > 0 for each in modules)
-        or any(map(_names_dropout, kinds))
-    )
-
-
-def _names_dropout(kind: type[nn.Module]) -> bool:
-    """Whether a method of a class has the name of a function that may drop."""
-    own = (base for base in kind.__mro__ if not base.__module__.startswith("torch."))
-    methods = (each for base in own for each in vars(base).values())
-    codes = (getattr(each, "__code__", None) for each in methods)
-    return any(code is not None and not _DROPPING.isdisjoint(code.co_names) for code in codes)
-
-
 def _forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """The forward pass of a module with supplied masks."""
     supplied = module.get_submodule(SUPPLIED)
-    with _Dropouts(lambda x, *_: supplied(x), always=not module.training), PlainOperators():
+    with Dropouts(lambda x, *_: supplied(x), always=not module.training), PlainOperators():
         return type(module).forward(module, *args, **kwargs)
-
-
-class _Dropouts(TorchFunctionMode):
-    """Passes on the calls of functions that drop something.
-
-    That is the tensor, the rate and the first dimension that is dropped together. What `instead`
-    returns is the call's result, unless it is None. With `always`, it gets the calls that drop
-    nothing in evaluation, too.
-    """
-
-    def __init__(
-        self, instead: Callable[[Tensor, float, int | None], Tensor | None], *, always: bool = False
-    ) -> None:
-        super().__init__()
-        self._instead, self._always = instead, always
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Run an operator, or what stands for a dropout."""
-        kwargs = kwargs or {}
-        if func in _TOGETHER:
-            x, rate, drops = _arguments(*args, **kwargs)
-            if (
-                (drops or self._always)
-                and rate > 0
-                and (result := self._instead(x, rate, _TOGETHER[func])) is not None
-            ):
-                return result
-        return func(*args, **kwargs)
-
-
-def _arguments(
-    input: Tensor,
-    p: float = 0.5,
-    training: bool = True,
-    inplace: bool = False,  # noqa: ARG001
-) -> tuple[Tensor, float, bool]:
-    """Of the arguments of a function that drops: tensor, rate, and whether it is training."""
-    return input, p, training
 
 
 def _keep(module: nn.Module) -> float:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx
 
 import pocketune.layers.survivors  # noqa: F401 - registers its operators
-from pocketune.compiler.capture.dropout import in_evaluation
+from pocketune.compiler.capture.supplied_dropout import in_evaluation
 from pocketune.compiler.capture.trace import Traced
 
 _SHARE_OF_LARGEST = 0.75

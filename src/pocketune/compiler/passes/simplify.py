@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, fx
 
-from pocketune.compiler.capture.dropout import in_evaluation
+from pocketune.compiler.capture.supplied_dropout import in_evaluation
 from pocketune.compiler.passes.program import Program, shape_of
 
 aten = torch.ops.aten
