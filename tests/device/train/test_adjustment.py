@@ -78,6 +78,25 @@ def test_rare_classes_weigh_as_in_training() -> None:
     assert metric.score.loss == pytest.approx(np.mean(losses))
 
 
+def test_networks_with_equal_recalls_have_the_same_metric_to_the_bit() -> None:
+    """So that their losses decide, and not which of their photos are wrong."""
+    task = Classification(("a", "b", "c"), head=HEAD)
+    found = adjustment(0.5, task)
+    assert found is not None
+    rng = np.random.default_rng(0)
+    labels = rng.permutation(np.repeat(np.arange(3), (24, 8, 2)))
+    scores = set()
+    for _ in range(50):
+        outputs = np.eye(3, dtype=np.float32)[labels]
+        for group, wrong in enumerate((3, 2, 1)):
+            outputs[rng.choice(np.flatnonzero(labels == group), wrong, replace=False)] *= -1
+        metric = found.metric(task)
+        for part in np.array_split(np.arange(len(labels)), 5):
+            metric.update(outputs[part], labels[part])
+        scores.add(metric.score.value)
+    assert len(scores) == 1
+
+
 def test_logits_are_those_of_the_values_without_it() -> None:
     found = adjustment(0.5, Classification(("a", "b", "c"), head=HEAD))
     assert found is not None

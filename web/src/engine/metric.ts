@@ -10,32 +10,43 @@ export function isBetter(found: Score, best: Score): boolean {
   return found.value > best.value || (found.value === best.value && found.loss < best.loss);
 }
 
-/** The weighted mean loss and accuracy of batches. */
+/**
+ * The weighted mean loss and accuracy of batches. Each group is summed alone, so that networks with
+ * equal recalls have the same accuracy to the bit, and their losses decide.
+ */
 export class Metric {
   images = 0;
-  private loss = 0;
-  private marks = 0;
-  private weight = 0;
+  private readonly sums: { loss: number; marks: number; photos: number }[];
 
   /** Args: the task; the weight of a photo of each group; by default, all weigh 1. */
   constructor(
     private readonly task: Task,
     private readonly weights?: readonly number[],
-  ) {}
+  ) {
+    this.sums = Array.from({ length: task.groups }, () => ({ loss: 0, marks: 0, photos: 0 }));
+  }
 
   update(logits: Float32Array, labels: readonly Label[]): void {
     const { task } = this;
     labels.forEach((label, i) => {
-      const weight = this.weights?.[task.group(label)] ?? 1;
-      this.loss += weight * task.loss(logits, i * task.outputs, label);
-      this.marks += weight * mark(task, logits, i * task.outputs, label);
-      this.weight += weight;
+      const sums = this.sums[task.group(label)]!;
+      sums.loss += task.loss(logits, i * task.outputs, label);
+      sums.marks += mark(task, logits, i * task.outputs, label);
+      sums.photos += 1;
     });
     this.images += labels.length;
   }
 
   get score(): Score {
-    return score(this.marks / this.weight, this.loss / this.weight);
+    const photos = this.weighted("photos");
+    return score(this.weighted("marks") / photos, this.weighted("loss") / photos);
+  }
+
+  private weighted(what: "loss" | "marks" | "photos"): number {
+    return this.sums.reduce(
+      (all, sums, group) => all + (this.weights?.[group] ?? 1) * sums[what],
+      0,
+    );
   }
 }
 

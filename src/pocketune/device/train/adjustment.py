@@ -71,24 +71,27 @@ class AdjustedMetric:
     """The mean loss and metric of photos, of which those of rare classes weigh more.
 
     A photo weighs as much as its class's frequency was scaled in training: with a balance of 1, the
-    metric is the mean recall of classes that validate as large a fraction as they train.
+    metric is the mean recall of classes that validate as large a fraction as they train. Each class
+    is summed alone, so that networks with equal recalls have the same metric to the bit, and their
+    losses decide.
     """
 
     def __init__(self, adjustment: Adjustment, task: Task) -> None:
         self.images = 0
         self.adjustment = adjustment
         self._task = task
-        self._sums = np.zeros(3)  # of marks, losses and weights
+        self._sums = np.zeros((3, len(adjustment.offsets)))  # of marks, losses and photos
 
     def update(self, outputs: FloatArray, labels: Labels) -> None:
         """See `Metric`."""
-        weights = np.exp(-self.adjustment.offsets.astype(np.float64))[labels]
-        values = (self._task.marks(outputs, labels), self._task.losses(outputs, labels), 1.0)
-        self._sums += [(value * weights).sum() for value in values]
+        classes = self._sums.shape[1]
+        values = self._task.marks(outputs, labels), self._task.losses(outputs, labels), None
+        self._sums += [np.bincount(labels, value, classes) for value in values]
         self.images += len(labels)
 
     @property
     def score(self) -> Score:
         """See `Metric`."""
-        marks, loss, weight = self._sums.tolist()
+        weights = np.exp(-self.adjustment.offsets.astype(np.float64))
+        marks, loss, weight = (self._sums @ weights).tolist()
         return self._task.score(share(marks, weight), share(loss, weight))
