@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from pocketune.errors import PocketuneError
-from pocketune.extractor.record import ADAPTED, RECORD, Asked, Journal, Pair, Record
+from pocketune.extractor.record import (
+    ADAPTED,
+    RECORD,
+    Asked,
+    Finalist,
+    Forecast,
+    Journal,
+    Pair,
+    Record,
+)
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.methods import TinyTL, method_to_dict
 
@@ -93,3 +102,9 @@ def test_a_damaged_record_is_named(content: str, said: str, tmp_path: Path) -> N
 def test_settings_out_of_range(options: dict[str, object], said: str) -> None:
     with pytest.raises(PocketuneError, match=said):
         ExtractorSettings(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("predicted", "recorded"), [(1.07, 1.0), (0.6, 0.6), (-0.1, 0.0)])
+def test_a_recorded_prediction_is_an_accuracy(predicted: float, recorded: float) -> None:
+    forecast = Forecast(config=PAIR.config, memory=1, step_seconds=1, macs=1, training_macs=1)
+    assert Finalist(forecast=forecast, predicted=predicted).bounded.predicted == recorded

@@ -124,6 +124,11 @@ class Finalist:
     predicted: float
     accuracy: float | None = None
 
+    @property
+    def bounded(self) -> Finalist:
+        """The same with a prediction from 0 to 1: what has found it extrapolates beyond."""
+        return replace(self, predicted=min(1.0, max(0.0, self.predicted)))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Record:

@@ -169,8 +169,8 @@ class Search:
                     correlations=predictor.correlations,
                     memory_error=costs.error,
                 ),
-                front=tuple(front),
-                finalists=tuple(found),
+                front=tuple(each.bounded for each in front),
+                finalists=tuple(each.bounded for each in found),
                 macs=self._macs(found[0].forecast, predict.count),
             )
         draw_front(
