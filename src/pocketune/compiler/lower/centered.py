@@ -46,21 +46,21 @@ def statistics(context: Context, x: Value) -> tuple[Value, Value]:
     share = 1 / (x.shape[0] * x.pixels)
 
     def average(total: Value) -> Value:
-        return elementwise(context, "Mul", [total, share], total.shape)
+        return elementwise(context, "Mul", [total, share])
 
     mean = average(channel_sum(context, x))
     if x.center is None:
         apart = difference(context, x, mean, kept=context.in_rows(x))
         return mean, average(product_sum(context, apart, apart))
-    squared = elementwise(context, "Mul", [mean, mean], mean.shape)
+    squared = elementwise(context, "Mul", [mean, mean])
     square = average(product_sum(context, x, x))
-    variance = elementwise(context, "Sub", [square, squared], mean.shape)
-    return mean, elementwise(context, "Max", [variance, 0.0], mean.shape)
+    variance = elementwise(context, "Sub", [square, squared])
+    return mean, elementwise(context, "Max", [variance, 0.0])
 
 
 def difference(context: Context, x: Value, mean: Value, *, kept: bool = True) -> Value:
     """`x - mean` per channel; computed again where it is read if it is not to be kept."""
-    return elementwise(context, "Sub", [x, per_channel(context, mean)], x.shape, shared=kept)
+    return elementwise(context, "Sub", [x, per_channel(context, mean)], shared=kept)
 
 
 def per_channel(context: Context, value: Value) -> Value:
@@ -74,7 +74,7 @@ def per_channel(context: Context, value: Value) -> Value:
 def product_sum(context: Context, a: Value, b: Value) -> Value:
     """Sum of `a * b` over the batch and the pixels of every channel, (C,)."""
     if context.in_rows(a) or context.in_rows(b):
-        return channel_sum(context, elementwise(context, "Mul", [a, b], a.shape))
+        return channel_sum(context, elementwise(context, "Mul", [a, b]))
     images, channels, *sides = a.shape
     planes = images * channels
     sums = context.builder.add(
@@ -93,8 +93,8 @@ def normalize(context: Context, x: Value, mean: Value, scale: Value, bias: Value
         rows = context.rows(difference(context, x, mean))
         scaled = context.builder.add("Mul", rows, context.plain(scale), hint=NORMALIZED)
         return Value(x.shape, rows=context.builder.add("Add", scaled, context.plain(bias)))
-    moved = elementwise(context, "Mul", [mean, scale], mean.shape)
-    offset = elementwise(context, "Sub", [bias, moved], mean.shape)
+    moved = elementwise(context, "Mul", [mean, scale])
+    offset = elementwise(context, "Sub", [bias, moved])
     return affine(context, x, scale, offset, NORMALIZED)
 
 
@@ -116,14 +116,14 @@ def input_gradient(
 ) -> Value:
     """`g * scale + x * slope + offset` per channel."""
     parts = [affine(context, g, scale, None), affine(context, x, slope, offset)]
-    return elementwise(context, "Add", parts, x.shape)
+    return elementwise(context, "Add", parts)
 
 
 def inverse_root(context: Context, variance: Value, eps: float) -> Value:
     """`1 / sqrt(variance + eps)`."""
-    shifted = elementwise(context, "Add", [variance, eps], variance.shape)
-    root = elementwise(context, "Sqrt", [shifted], variance.shape)
-    return elementwise(context, "Reciprocal", [root], variance.shape)
+    shifted = elementwise(context, "Add", [variance, eps])
+    root = elementwise(context, "Sqrt", [shifted])
+    return elementwise(context, "Reciprocal", [root])
 
 
 def update_statistics(
@@ -143,5 +143,5 @@ def update_statistics(
         if isinstance(node, fx.Node):
             before = context.statistics.get(node, context.plain(context.value(node)))
             kept = b.add("Mul", before, b.constant(1 - momentum))
-            fresh = elementwise(context, "Mul", [new, momentum * correction], new.shape)
+            fresh = elementwise(context, "Mul", [new, momentum * correction])
             context.statistics[node] = b.add("Add", kept, context.plain(fresh))

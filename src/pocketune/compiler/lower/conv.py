@@ -83,7 +83,7 @@ def _transposed(
     if bias is None:
         return y
     shift = Value((1, shape[1], 1, 1), vector=context.plain(bias))
-    return elementwise(context, "Add", [y, shift], shape)
+    return elementwise(context, "Add", [y, shift])
 
 
 def _of_transposed(

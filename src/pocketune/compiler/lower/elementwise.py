@@ -10,7 +10,6 @@ from torch import fx
 
 from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.value import Value
-from pocketune.compiler.passes.program import shape_of
 from pocketune.errors import PocketuneError
 
 aten = torch.ops.aten
@@ -20,14 +19,14 @@ def elementwise(
     context: Context,
     op: str,
     operands: Sequence[Value | float],
-    shape: tuple[int, ...],
     **attributes: Any,
 ) -> Value:
     """One ONNX operator over broadcast operands, in the layout of the full-size operand."""
+    shape = np.broadcast_shapes(*(v.shape for v in operands if isinstance(v, Value)))
     small = [v.expanded or v for v in operands if isinstance(v, Value)]
-    covered = tuple(np.broadcast_shapes(*(v.shape for v in small)))
+    covered = np.broadcast_shapes(*(v.shape for v in small))
     if covered != shape:
-        inner = elementwise(context, op, [_unexpand(v) for v in operands], covered, **attributes)
+        inner = elementwise(context, op, [_unexpand(v) for v in operands], **attributes)
         return Value(shape, expanded=inner)
     if _rows_at_hand(context, small, shape):
         return _on_rows(context, op, operands, shape, **attributes)
@@ -119,8 +118,8 @@ def _binary(
     a, b = _numbers(context, node, (a, b), node.meta["val"].dtype)
     if alpha != 1:
         times = _constant(alpha, node.meta["val"].dtype)
-        b = elementwise(context, "Mul", [b, times], b.shape if isinstance(b, Value) else ())
-    return elementwise(context, _BINARY[node.target], [a, b], shape_of(node))
+        b = elementwise(context, "Mul", [b, times])
+    return elementwise(context, _BINARY[node.target], [a, b])
 
 
 @lowers(aten.rsub.Scalar, aten.rsub.Tensor)
@@ -131,8 +130,8 @@ def _reversed(
     a, b = _numbers(context, node, (a, b), node.meta["val"].dtype)
     if alpha != 1:
         assert isinstance(a, Value)
-        a = elementwise(context, "Mul", [a, _constant(alpha, node.meta["val"].dtype)], a.shape)
-    return elementwise(context, "Sub", [b, a], shape_of(node))
+        a = elementwise(context, "Mul", [a, _constant(alpha, node.meta["val"].dtype)])
+    return elementwise(context, "Sub", [b, a])
 
 
 @lowers(aten.addcmul.default)
@@ -140,10 +139,10 @@ def _addcmul(
     context: Context, node: fx.Node, a: Value, b: Value, c: Value, value: float = 1
 ) -> Value:
     """`a + value * b * c`, as `FrozenBatchNorm2d` has it."""
-    product = elementwise(context, "Mul", [b, c], np.broadcast_shapes(b.shape, c.shape))
+    product = elementwise(context, "Mul", [b, c])
     if value != 1:
-        product = elementwise(context, "Mul", [product, value], product.shape)
-    return elementwise(context, "Add", [product, a], shape_of(node))
+        product = elementwise(context, "Mul", [product, value])
+    return elementwise(context, "Add", [product, a])
 
 
 def _numbers(
@@ -185,7 +184,7 @@ def as_number(context: Context, argument: Any, value: Value, result: torch.dtype
 
 
 def _cast_to(context: Context, value: Value, kind: int) -> Value:
-    return elementwise(context, "Cast", [value], value.shape, to=kind)
+    return elementwise(context, "Cast", [value], to=kind)
 
 
 _UNARY: dict[Any, str] = {
@@ -211,17 +210,17 @@ _UNARY: dict[Any, str] = {
 @lowers(*_UNARY)
 def _unary(context: Context, node: fx.Node, x: Value) -> Value:
     x = as_number(context, node.args[0], x, node.meta["val"].dtype)
-    return elementwise(context, _UNARY[node.target], [x], shape_of(node))
+    return elementwise(context, _UNARY[node.target], [x])
 
 
 @lowers(aten.expm1.default)
 def _expm1(context: Context, node: fx.Node, x: Value) -> Value:
-    return elementwise(context, "Sub", [elementwise(context, "Exp", [x], x.shape), 1.0], x.shape)
+    return elementwise(context, "Sub", [elementwise(context, "Exp", [x]), 1.0])
 
 
 @lowers(aten.log1p.default)
 def _log1p(context: Context, node: fx.Node, x: Value) -> Value:
-    return elementwise(context, "Log", [elementwise(context, "Add", [x, 1.0], x.shape)], x.shape)
+    return elementwise(context, "Log", [elementwise(context, "Add", [x, 1.0])])
 
 
 @lowers(aten.clamp.default)
@@ -232,21 +231,21 @@ def _clamp(
     x = as_number(context, node.args[0], x, result)
     bounds = [_constant(bound, result) for bound in (low, high) if bound is not None]
     op = "Min" if low is None else "Max" if high is None else "Clip"
-    return elementwise(context, op, [x, *bounds], x.shape)
+    return elementwise(context, op, [x, *bounds])
 
 
 @lowers(aten.rsqrt.default)
 def _rsqrt(context: Context, node: fx.Node, x: Value) -> Value:
-    root = elementwise(context, "Sqrt", [x], x.shape)
-    return elementwise(context, "Reciprocal", [root], x.shape)
+    root = elementwise(context, "Sqrt", [x])
+    return elementwise(context, "Reciprocal", [root])
 
 
 @lowers(aten.pow.Tensor_Scalar)
 def _power(context: Context, node: fx.Node, x: Value, exponent: float) -> Value:
     # a square written as Pow costs three times the product
     if exponent == 2:
-        return elementwise(context, "Mul", [x, x], x.shape)
-    return elementwise(context, "Pow", [x, float(exponent)], x.shape)
+        return elementwise(context, "Mul", [x, x])
+    return elementwise(context, "Pow", [x, float(exponent)])
 
 
 _CASTS = {
@@ -303,9 +302,9 @@ def _compare(context: Context, node: fx.Node, *operands: Value | float) -> Value
         operands = tuple(_numbers(context, node, operands, kind))
     elif any(not isinstance(each, Value) for each in operands):
         operands = tuple(_numbers(context, node, operands, torch.float32))
-    compared = elementwise(context, _COMPARISONS[node.target], operands, shape_of(node))
+    compared = elementwise(context, _COMPARISONS[node.target], operands)
     if node.target in (aten.ne.Scalar, aten.ne.Tensor):
-        return elementwise(context, "Not", [compared], compared.shape)
+        return elementwise(context, "Not", [compared])
     return compared
 
 
@@ -316,4 +315,4 @@ def _where(context: Context, node: fx.Node, mask: Value, a: Value, b: Value) -> 
         as_number(context, argument, value, result)
         for argument, value in zip(node.args[1:], (a, b), strict=True)
     )
-    return elementwise(context, "Where", [mask, a, b], shape_of(node))
+    return elementwise(context, "Where", [mask, a, b])

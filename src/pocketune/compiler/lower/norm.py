@@ -35,18 +35,18 @@ def _batch_norm(
     if not training:
         inverse = centered.inverse_root(context, running_var, eps)
         difference = centered.difference(context, x, running_mean)
-        scale = elementwise(context, "Mul", [inverse, weight], inverse.shape)
+        scale = elementwise(context, "Mul", [inverse, weight])
         # constant ones, as in an exported model, become part of the convolution before them
-        scaled = elementwise(context, "Mul", [difference, per_channel(context, scale)], x.shape)
-        y = elementwise(context, "Add", [scaled, per_channel(context, bias)], x.shape)
+        scaled = elementwise(context, "Mul", [difference, per_channel(context, scale)])
+        y = elementwise(context, "Add", [scaled, per_channel(context, bias)])
         return _of_shape(context, y, vectors.shape), running_mean, inverse
     mean, variance = centered.statistics(context, x)
     inverse = centered.inverse_root(context, variance, eps)
-    scale = elementwise(context, "Mul", [weight, inverse], mean.shape)
+    scale = elementwise(context, "Mul", [weight, inverse])
     y = centered.normalize(context, x, mean, scale, bias)
     whole = mean
     if x.center is not None:
-        whole = elementwise(context, "Add", [mean, Value(mean.shape, plain=x.center)], mean.shape)
+        whole = elementwise(context, "Add", [mean, Value(mean.shape, plain=x.center)])
     centered.update_statistics(
         context, node.args[3:5], (whole, variance), momentum, x.shape[0] * x.pixels
     )
@@ -72,7 +72,7 @@ def _batch_norm_backward(
         """Product of vectors with one number per channel."""
         product, *others = factors
         for factor in others:
-            product = elementwise(context, "Mul", [product, factor], mean.shape)
+            product = elementwise(context, "Mul", [product, factor])
         assert isinstance(product, Value)
         return product
 
@@ -82,24 +82,24 @@ def _batch_norm_backward(
     scale = times(weight, inverse)
     if x.center is not None:
         cross = centered.product_sum(context, g, x)
-        cross = elementwise(context, "Sub", [cross, times(mean, total)], mean.shape)
+        cross = elementwise(context, "Sub", [cross, times(mean, total)])
         weight_gradient = times(cross, inverse)
         share = times(scale, -1 / (x.shape[0] * x.pixels))
         slope = times(weight_gradient, inverse, share)
-        offset = elementwise(context, "Sub", [times(total, share), times(mean, slope)], mean.shape)
+        offset = elementwise(context, "Sub", [times(total, share), times(mean, slope)])
         dx = centered.input_gradient(context, g, x, scale, slope, offset)
         return dx, weight_gradient, total
     kept = not training or context.in_rows(x)
     difference = centered.difference(context, x, mean, kept=kept)
-    cross = channel_sum(context, elementwise(context, "Mul", [g, difference], x.shape))
+    cross = channel_sum(context, elementwise(context, "Mul", [g, difference]))
     weight_gradient = times(cross, inverse)
-    input_gradient = elementwise(context, "Mul", [g, per_channel(context, scale)], x.shape)
+    input_gradient = elementwise(context, "Mul", [g, per_channel(context, scale)])
     if training:
         # dx = scale * (g - sum(g) / n - (x - mean) * inverse^2 * sum(g (x - mean)) / n)
         share = times(scale, -1 / (x.shape[0] * x.pixels))
         slope, offset = times(weight_gradient, inverse, share), times(total, share)
         through_statistics = _affine(context, difference, slope, offset)
-        input_gradient = elementwise(context, "Add", [input_gradient, through_statistics], x.shape)
+        input_gradient = elementwise(context, "Add", [input_gradient, through_statistics])
     return (
         _of_shape(context, input_gradient, vectors.shape) if needed[0] else None,
         weight_gradient if needed[1] else None,
@@ -134,6 +134,6 @@ def _of_shape(context: Context, x: Value, shape: tuple[int, ...]) -> Value:
 def _affine(context: Context, x: Value, scale: Value, offset: Value) -> Value:
     """`x * scale + offset` per channel, in one pass over a map that is not in rows."""
     if context.in_rows(x) or x.expanded is not None:
-        scaled = elementwise(context, "Mul", [x, per_channel(context, scale)], x.shape)
-        return elementwise(context, "Add", [scaled, per_channel(context, offset)], x.shape)
+        scaled = elementwise(context, "Mul", [x, per_channel(context, scale)])
+        return elementwise(context, "Add", [scaled, per_channel(context, offset)])
     return centered.affine(context, x, scale, offset)

@@ -218,7 +218,7 @@ def _norm(
     if order not in (1, 2):
         raise PocketuneError(f"a vector norm of order {order} cannot be compiled; use order 1 or 2")
     if order == 1:
-        x = elementwise(context, "Abs", [x], x.shape)
+        x = elementwise(context, "Abs", [x])
     return _reduce(context, node, "ReduceSum" if order == 1 else "ReduceL2", x, dims, keepdim)
 
 

@@ -60,7 +60,7 @@ def _scale_by_slopes(
 ) -> Value:
     assert isinstance(packed.saved, Mask)
     factors = _unpack(context, packed.saved, slopes(activation, bits))
-    return elementwise(context, "Mul", [g, factors], g.shape)
+    return elementwise(context, "Mul", [g, factors])
 
 
 def _unpack(context: Context, mask: Mask, table: Slopes) -> Value:

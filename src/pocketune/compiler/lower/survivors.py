@@ -34,7 +34,7 @@ def _threshold(context: Context, node: fx.Node, x: Value, count: int) -> Value:
     b, elements = context.builder, prod(x.shape[1:])
     if count == elements:
         return Value(x.shape[:1], constant=torch.full(x.shape[:1], -1.0))
-    magnitude = elementwise(context, "Abs", [x], x.shape)
+    magnitude = elementwise(context, "Abs", [x])
     below = elements - count <= count
     k = b.constant([elements - count if below else count + 1])
     flat = context.reshape(context.at_hand(magnitude), x.shape[0], elements)
@@ -47,10 +47,10 @@ def _threshold(context: Context, node: fx.Node, x: Value, count: int) -> Value:
 def _pack_above(
     context: Context, node: fx.Node, x: Value, limit: Value, channels_last: bool
 ) -> Value:
-    magnitude = elementwise(context, "Abs", [x], x.shape)
+    magnitude = elementwise(context, "Abs", [x])
     shape = (limit.shape[0], 1, 1, 1)
     each = Value(shape, plain=context.reshape(context.plain(limit), *shape))
-    return keep_mask(context, node, elementwise(context, "Greater", [magnitude, each], x.shape))
+    return keep_mask(context, node, elementwise(context, "Greater", [magnitude, each]))
 
 
 @lowers(ops.zero_dropped.default)
@@ -58,7 +58,7 @@ def _zero_dropped(
     context: Context, node: fx.Node, x: Value, packed: Value, channels_last: bool
 ) -> Value:
     """With the mask at hand, and not as floats, which the backward pass would share and keep."""
-    return elementwise(context, "Where", [_mask(packed).value, x, 0.0], x.shape)
+    return elementwise(context, "Where", [_mask(packed).value, x, 0.0])
 
 
 @lowers(ops.survivors.default)
@@ -93,7 +93,7 @@ def _restore(
     if prod(shape) <= _EXACT:
         place = b.add("Cast", place, to=TensorProto.INT32)
     spread = b.add("Gather", context.plain(values), place, axis=0)
-    return elementwise(context, "Mul", [context.laid_out_as(ones, spread), ones], ones.shape)
+    return elementwise(context, "Mul", [context.laid_out_as(ones, spread), ones])
 
 
 def _mask(packed: Value) -> Mask:

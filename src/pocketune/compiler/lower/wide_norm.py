@@ -55,16 +55,16 @@ def _wide_norm(
 ) -> Value:
     geo = geometry(x.shape[1], kernel, [1], [0], [1], 1)
     count = x.shape[0] * x.pixels
-    mean = elementwise(context, "Mul", [channel_sum(context, x), 1 / count], x.shape[1:2])
+    mean = elementwise(context, "Mul", [channel_sum(context, x), 1 / count])
     x = difference(context, x, mean)
     products = _channel_products(context, geo, x)
     covariance = context.builder.add("Mul", products, context.builder.constant(1 / count))
     matrix = kernel_matrix(context, kernel)
     spread = context.builder.add("MatMul", matrix, covariance, shared=False)
     variance = Value(kernel.shape[:1], plain=_row_products(context, spread, matrix))
-    variance = elementwise(context, "Max", [variance, 0.0], variance.shape)
+    variance = elementwise(context, "Max", [variance, 0.0])
     inverse = inverse_root(context, variance, eps)
-    scale = elementwise(context, "Mul", [weight, inverse], variance.shape)
+    scale = elementwise(context, "Mul", [weight, inverse])
     whole = Value(variance.shape, plain=context.builder.add("MatMul", matrix, context.plain(mean)))
     update_statistics(context, node.args[4:6], (whole, variance), momentum, count)
     shape = (x.shape[0], kernel.shape[0], *x.shape[2:])
@@ -84,7 +84,7 @@ def _wide_norm_backward(
     share = -1 / (x.shape[0] * x.pixels)
 
     def times(a: Value, other: Value | float) -> Value:
-        return elementwise(context, "Mul", [a, other], scale.shape)
+        return elementwise(context, "Mul", [a, other])
 
     total = channel_sum(context, g)
     product = kernel_matrix(context, kernel_gradient(context, geo, g, x, kernel))
@@ -103,7 +103,7 @@ def _wide_norm_backward(
         input_gradient(context, geo, g, x, _scaled(context, kernel, scale)),
         convolve(context, _narrow(geo), x, square, Value(x.shape[1:2], plain=offset), x.shape),
     ]
-    return elementwise(context, "Add", parts, x.shape), dkernel, dweight, total
+    return elementwise(context, "Add", parts), dkernel, dweight, total
 
 
 def _narrow(geo: Geometry) -> Geometry:
