@@ -5,15 +5,15 @@ AAAI 2023): the gradient passes where the input is not negative. H-swish then ke
 element instead of its whole input, and ReLU6 needs one comparison instead of two.
 """
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pocketune.layers.autograd import is_recorded
-from pocketune.layers.bits import is_channels_last, mask_gradient, pack_between, pack_nonnegative
+from pocketune.layers.bits import mask_gradient, pack_between, pack_nonnegative
 from pocketune.layers.few_bit import FewBitHardswish
+from pocketune.layers.packed_derivative import Derivative, with_derivative
 
 
 class SignedReLU(nn.Module):
@@ -88,90 +88,19 @@ RECTIFIERS = frozenset({nn.ReLU, nn.ReLU6, MaskedReLU, MaskedReLU6, SignedReLU, 
 """Classes of activations that are zero for every negative number."""
 
 
-def _signed(x: Tensor, activation: Any) -> Tensor:
-    y: Tensor = (_Signed.apply if is_recorded(x) else _plain)(x, activation)
-    return y
+_IS_NONNEGATIVE = Derivative(pack_nonnegative, mask_gradient)
 
 
-def _plain(x: Tensor, activation: Any) -> Any:
-    return activation(x)
+def _signed(x: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
+    """With the derivative of `max(x, 0)`, which is 1 at zero."""
+    return with_derivative(x, activation, _IS_NONNEGATIVE)
 
 
 def _masked(x: Tensor, high: float) -> Tensor:
-    if not is_recorded(x):
-        return _clamped(x, high)
-    y: Tensor = _Masked.apply(x, high)  # type: ignore[no-untyped-call]
-    return y
+    """`min(max(x, 0), high)`; no gradient at the ends, as in PyTorch."""
+    inside = Derivative(lambda x, last: pack_between(x, 0.0, high, last), mask_gradient)
+    return with_derivative(x, partial(_clamped, high=high), inside)
 
 
 def _clamped(x: Tensor, high: float) -> Tensor:
     return functional.relu(x) if high == float("inf") else functional.hardtanh(x, 0.0, high)
-
-
-class _Signed(torch.autograd.Function):
-    """`activation(x)` with the derivative of `max(x, 0)`, which is 1 at zero."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, activation: Any) -> Any:
-        return _plain(x, activation)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
-        x, _ = inputs
-        ctx.channels_last = is_channels_last(x)
-        if ctx.needs_input_grad[0]:
-            ctx.save_for_backward(pack_nonnegative(x, ctx.channels_last))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        (packed,) = ctx.saved_tensors
-        return _mask(gradient, packed, ctx.channels_last), None
-
-
-class _Masked(torch.autograd.Function):
-    """`min(max(x, 0), high)`; no gradient at the ends, as in PyTorch."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, high: float) -> Any:
-        return _clamped(x, high)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
-        x, high = inputs
-        ctx.channels_last = is_channels_last(x)
-        if ctx.needs_input_grad[0]:
-            ctx.save_for_backward(pack_between(x, 0.0, high, ctx.channels_last))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        (packed,) = ctx.saved_tensors
-        return _mask(gradient, packed, ctx.channels_last), None
-
-
-def _mask(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tensor:
-    g: Tensor = _Mask.apply(gradient, packed, channels_last)  # type: ignore[no-untyped-call]
-    return g
-
-
-class _Mask(torch.autograd.Function):
-    """A differentiable `mask_gradient`: it is linear, so it is its own derivative."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(gradient: Tensor, packed: Tensor, channels_last: bool) -> Any:
-        return mask_gradient(gradient, packed, channels_last)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
-        _, packed, ctx.channels_last = inputs
-        ctx.save_for_backward(packed)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        (packed,) = ctx.saved_tensors
-        return _mask(gradient, packed, ctx.channels_last), None, None

@@ -9,6 +9,7 @@ that takes the least memory there (`pocketune.compiler.lower.activation`). `pack
 `unpackbits`, which are several times as fast as PyTorch's operators.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,7 @@ def packed_shape(x: Tensor, *_: object) -> Tensor:
 
 
 def _masked_shape(gradient: Tensor, _: Tensor, channels_last: bool) -> Tensor:
-    order = torch.channels_last if channels_last else torch.contiguous_format
-    return torch.empty_like(gradient, memory_format=order)
+    return torch.empty_like(gradient, memory_format=memory_format(channels_last))
 
 
 @register_operator("pack_nonnegative(Tensor x, bool channels_last) -> Tensor", packed_shape)
@@ -99,7 +99,7 @@ def mask_gradient(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tens
         in place.
     """
     flat = flat_elements(gradient, channels_last)
-    order = torch.channels_last if channels_last else torch.contiguous_format
+    order = memory_format(channels_last)
     masked = torch.empty_like(gradient, memory_format=order, requires_grad=False)
     if in_numpy(flat):
         mask = np.unpackbits(packed.numpy(), count=flat.numel(), bitorder="little")
@@ -121,10 +121,23 @@ def is_channels_last(x: Tensor) -> bool:
     )
 
 
+def memory_format(channels_last: bool) -> torch.memory_format:
+    """The memory format of the bits of a map."""
+    return torch.channels_last if channels_last else torch.contiguous_format
+
+
 def flat_elements(x: Tensor, channels_last: bool) -> Tensor:
     """The elements in the order of their bits: (n,), without a gradient."""
     x = x.detach()
     return (x.permute(0, 2, 3, 1) if channels_last else x).reshape(-1)
+
+
+def in_shape(flat: Tensor, shape: Sequence[int], channels_last: bool) -> Tensor:
+    """The inverse of `flat_elements`, a view."""
+    if not channels_last:
+        return flat.view(tuple(shape))
+    batch, channels, height, width = shape
+    return flat.view(batch, height, width, channels).permute(0, 3, 1, 2)
 
 
 def in_numpy(x: Tensor) -> bool:

@@ -5,14 +5,10 @@ Few-bit Backward: Quantized Gradients of Activation Functions for Memory Footpri
 and the number of the level is kept in place of the input; see `pocketune.layers.slopes`.
 """
 
-from typing import Any
-
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pocketune.layers.autograd import is_recorded
-from pocketune.layers.bits import is_channels_last
+from pocketune.layers.packed_derivative import Derivative, with_derivative
 from pocketune.layers.slopes import check_bits, pack_slopes, scale_by_slopes
 
 
@@ -42,10 +38,12 @@ class FewBitActivation(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape and memory format."""
-        if not is_recorded(x):
-            return self.exact(x)
-        y: Tensor = _FewBit.apply(x, self.exact, self.derivative, self.bits)  # type: ignore[no-untyped-call]
-        return y
+        table = self.derivative, self.bits
+        levels = Derivative(
+            lambda x, last: pack_slopes(x, *table, last),
+            lambda g, packed, last: scale_by_slopes(g, packed, *table, last),
+        )
+        return with_derivative(x, self.exact, levels)
 
     def extra_repr(self) -> str:
         """The bits, for `repr`."""
@@ -104,50 +102,3 @@ def few_bit(activation: nn.Module, bits: int) -> FewBitActivation:
     if isinstance(activation, nn.GELU):
         return FewBitGELU(bits, activation.approximate)
     return FEW_BIT[type(activation)](bits)
-
-
-class _FewBit(torch.autograd.Function):
-    """`exact(x)` with a derivative of a few levels."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, exact: Any, derivative: str, bits: int) -> Any:  # noqa: ARG004
-        return exact(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
-        x, _, derivative, bits = inputs
-        ctx.table = (derivative, bits, is_channels_last(x))
-        if ctx.needs_input_grad[0]:
-            ctx.save_for_backward(pack_slopes(x, *ctx.table))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        (packed,) = ctx.saved_tensors
-        return _scaled(gradient, packed, ctx.table), None, None, None
-
-
-def _scaled(gradient: Tensor, packed: Tensor, table: tuple[str, int, bool]) -> Tensor:
-    g: Tensor = _Scaled.apply(gradient, packed, table)  # type: ignore[no-untyped-call]
-    return g
-
-
-class _Scaled(torch.autograd.Function):
-    """A differentiable `scale_by_slopes`: it is linear, so it is its own derivative."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(gradient: Tensor, packed: Tensor, table: tuple[str, int, bool]) -> Any:
-        return scale_by_slopes(gradient, packed, *table)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG004
-        _, packed, ctx.table = inputs
-        ctx.save_for_backward(packed)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        (packed,) = ctx.saved_tensors
-        return _scaled(gradient, packed, ctx.table), None, None

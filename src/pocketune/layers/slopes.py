@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pocketune.errors import PocketuneError
 from pocketune.layers.autograd import register_operator
-from pocketune.layers.bits import flat_elements
+from pocketune.layers.bits import flat_elements, in_shape, memory_format
 
 BITS = (1, 2, 4, 8)
 """Bits an element may keep: as many elements fill a byte."""
@@ -144,8 +144,7 @@ def _packed_shape(x: Tensor, activation: str, bits: int, channels_last: bool) ->
 
 
 def _scaled_shape(g: Tensor, packed: Tensor, activation: str, bits: int, last: bool) -> Tensor:  # noqa: ARG001
-    order = torch.channels_last if last else torch.contiguous_format
-    return torch.empty_like(g, memory_format=order)
+    return torch.empty_like(g, memory_format=memory_format(last))
 
 
 @register_operator(
@@ -195,8 +194,4 @@ def scale_by_slopes(
     flat = flat_elements(gradient, channels_last)
     unpacked = torch.from_numpy(slopes(activation, bits).unpacked).to(flat)
     factors = unpacked.index_select(0, packed.to(torch.int32)).view(-1)
-    scaled = flat * factors[: len(flat)]
-    if not channels_last:
-        return scaled.view(gradient.shape)
-    batch, channels, height, width = gradient.shape
-    return scaled.view(batch, height, width, channels).permute(0, 3, 1, 2)
+    return in_shape(flat * factors[: len(flat)], gradient.shape, channels_last)

@@ -21,8 +21,10 @@ from pocketune.layers.autograd import register_operator
 from pocketune.layers.bits import (
     flat_elements,
     in_numpy,
+    in_shape,
     is_channels_last,
     mask_gradient,
+    memory_format,
     pack_array,
     pack_bits,
     packed_shape,
@@ -73,17 +75,13 @@ def _kept_shape(x: Tensor, _: Tensor, count: int, channels_last: bool) -> Tensor
 
 
 def _like(x: Tensor, _: Tensor, channels_last: bool) -> Tensor:
-    return torch.empty_like(x, memory_format=_order(channels_last))
+    return torch.empty_like(x, memory_format=memory_format(channels_last))
 
 
 def _restored_shape(values: Tensor, _: Tensor, shape: list[int], channels_last: bool) -> Tensor:
     return torch.empty(
-        shape, dtype=values.dtype, device=values.device, memory_format=_order(channels_last)
+        shape, dtype=values.dtype, device=values.device, memory_format=memory_format(channels_last)
     )
-
-
-def _order(channels_last: bool) -> torch.memory_format:
-    return torch.channels_last if channels_last else torch.contiguous_format
 
 
 @register_operator("magnitude_threshold(Tensor x, int count) -> Tensor", _threshold_shape)
@@ -153,16 +151,13 @@ def survivors(x: Tensor, packed: Tensor, count: int, channels_last: bool) -> Ten
 )
 def restore(values: Tensor, packed: Tensor, shape: list[int], channels_last: bool) -> Tensor:
     """The tensor of this shape (N, C, H, W) that `survivors` were taken from, with zeros."""
-    batch, channels, height, width = shape
-    flat = values.new_zeros(batch * channels * height * width)
+    flat = values.new_zeros(math.prod(shape))
     mask = _unpacked(packed, len(flat))
     if in_numpy(flat):
         np.place(flat.numpy(), mask.numpy(), values.detach().numpy())
     else:
         flat[mask] = values[: int(mask.sum())]
-    if not channels_last:
-        return flat.view(shape)
-    return flat.view(batch, height, width, channels).permute(0, 3, 1, 2)
+    return in_shape(flat, shape, channels_last)
 
 
 def _unpacked(packed: Tensor, count: int) -> Tensor:
