@@ -178,46 +178,52 @@ def _trace(
         PlainOperators(),
         uncheckpointed(),
         _training_mode(network, training),
+        _explained(network, inputs["images"], running),
     ):
         arguments = tensors, *inputs.values()
-        drawn = _drawn()
-        try:
-            graph = trace(function, *arguments, decompositions=decompositions(), running=running)
-        except DataDependentError as error:
-            raise PocketuneError(
-                f"{type(network).__name__} cannot be compiled: "
-                + (
-                    count_of_batches(network)
-                    or f"its forward pass decides by the values of a tensor{_place(running)}, "
-                    "which a graph of fixed operators cannot"
-                )
-            ) from error
-        except PocketuneError:
-            raise
-        except Exception as error:  # a forward pass may raise anything
-            if not running and (path := _recurrent(network)):  # in the backward pass
-                raise PocketuneError(
-                    f"module {path!r}: a recurrent layer cannot be trained in a kit"
-                ) from error
-            reason = first_line(error)
-            single = reason.startswith("Expected more than 1 value per channel")
-            raise PocketuneError(
-                f"{type(network).__name__} cannot be traced with normalized images of shape "
-                f"{_normalized(inputs['images'])}{_place(running)}: {reason}"
-                + ("; give a batch of 2 or more" if single else "")
-            ) from error
-    if _drawn() != drawn:
-        raise PocketuneError(
-            f"{type(network).__name__} draws random numbers from Python or numpy in its forward "
-            "pass, which would be the same in every step; use nn.Dropout, or DropPath for whole "
-            "blocks"
-        )
+        graph = trace(function, *arguments, decompositions=decompositions(), running=running)
     nodes = [node for node in graph.nodes if node.op == "placeholder"]
     placeholders = dict(zip([*tensors, *inputs], nodes, strict=True))
     (returned,) = next(node for node in reversed(graph.nodes) if node.op == "output").args
     outputs = list(zip(output_names, returned, strict=True))
     constants = {name: t.detach() for name, t in tensors.items() if name not in dynamic}
     return Traced(graph, placeholders, outputs, constants)
+
+
+@contextmanager
+def _explained(network: nn.Module, images: Tensor, running: list[str]) -> Iterator[None]:
+    """Say what of a network cannot be traced, in one sentence."""
+    name, drawn = type(network).__name__, _drawn()
+    try:
+        yield
+    except DataDependentError as error:
+        raise PocketuneError(
+            f"{name} cannot be compiled: "
+            + (
+                count_of_batches(network)
+                or f"its forward pass decides by the values of a tensor{_place(running)}, "
+                "which a graph of fixed operators cannot"
+            )
+        ) from error
+    except PocketuneError:
+        raise
+    except Exception as error:  # a forward pass may raise anything
+        if not running and (path := _recurrent(network)):  # in the backward pass
+            raise PocketuneError(
+                f"module {path!r}: a recurrent layer cannot be trained in a kit"
+            ) from error
+        reason = first_line(error)
+        single = reason.startswith("Expected more than 1 value per channel")
+        raise PocketuneError(
+            f"{name} cannot be traced with normalized images of shape "
+            f"{_normalized(images)}{_place(running)}: {reason}"
+            + ("; give a batch of 2 or more" if single else "")
+        ) from error
+    if _drawn() != drawn:
+        raise PocketuneError(
+            f"{name} draws random numbers from Python or numpy in its forward pass, which would be "
+            "the same in every step; use nn.Dropout, or DropPath for whole blocks"
+        )
 
 
 def _drawn() -> tuple[object, ...]:
