@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import takewhile
 from math import ceil, prod
 
@@ -120,10 +119,10 @@ def _modules(network: nn.Module, body: Anatomy) -> dict[str, Factory]:
     reader = stem if bottlenecks else listed.pop(0)
     _require_one_call(reader.path, calls)
     stride = image // reader.side
-    makers = {reader.path: _reads_image(stem.inputs, reader, stride, as_wide=bottlenecks)}
+    factories = {reader.path: _reads_image(stem.inputs, reader, stride, as_wide=bottlenecks)}
     for place in listed:
-        makers[place.path] = _reads_block(network, place, widening=4 if bottlenecks else 1)
-    return {path: partial(_make, maker) for path, maker in makers.items()}
+        factories[place.path] = _reads_block(network, place, widening=4 if bottlenecks else 1)
+    return factories
 
 
 def _require_one_call(path: str, calls: dict[str, Call]) -> None:
@@ -165,32 +164,23 @@ def _stride(modules: Iterable[nn.Module]) -> int:
     return prod(stride if isinstance(stride, int) else stride[0] for stride in strides)
 
 
-def _reads_image(
-    channels: int, beside: _Place, stride: int, *, as_wide: bool
-) -> partial[ProgramModule]:
+def _reads_image(channels: int, beside: _Place, stride: int, *, as_wide: bool) -> Factory:
     """The module that reads the network's image, whose side is `stride` times the output's."""
     middle = beside.outputs if as_wide else _next_8(channels)
-    return partial(ProgramModule, channels, middle, beside.outputs, stride=stride, reads_image=True)
+    return lambda _: ProgramModule(
+        channels, middle, beside.outputs, stride=stride, reads_image=True
+    )
 
 
-def _reads_block(network: nn.Module, beside: _Place, *, widening: int) -> partial[ProgramModule]:
+def _reads_block(network: nn.Module, beside: _Place, *, widening: int) -> Factory:
     """A module that reads the block's input."""
     config = about(network).config
     large = beside.path in large_side_kernels(config.name if config else "")
     kernel = 5 if beside.side > SMALL or large else 3
     middle = _next_8(beside.inputs // widening)
-    return partial(
-        ProgramModule,
-        beside.inputs,
-        middle,
-        beside.outputs,
-        kernel=kernel,
-        stride=beside.stride,
+    return lambda _: ProgramModule(
+        beside.inputs, middle, beside.outputs, kernel=kernel, stride=beside.stride
     )
-
-
-def _make(maker: partial[ProgramModule], _: nn.Module) -> nn.Module:
-    return maker()
 
 
 def _starts_stage(block: _Place) -> bool:
