@@ -167,42 +167,19 @@ def _pad(context: Context, node: fx.Node, x: Value, pad: list[int], value: float
     return Value(shape_of(node), plain=name)
 
 
-@lowers(aten.mean.dim)
-def _mean(
-    context: Context,
-    node: fx.Node,
-    x: Value,
-    dims: Dims = None,
-    keepdim: bool = False,
-    **_: Any,
+_REDUCTIONS: dict[Any, str] = {
+    aten.mean.dim: "ReduceMean",
+    aten.sum.dim_IntList: "ReduceSum",
+    aten.amax.default: "ReduceMax",
+    aten.amin.default: "ReduceMin",
+}
+
+
+@lowers(*_REDUCTIONS)
+def _reduction(
+    context: Context, node: fx.Node, x: Value, dims: Dims = None, keepdim: bool = False, **_: Any
 ) -> Value:
-    return _reduce(context, node, "ReduceMean", x, dims, keepdim)
-
-
-@lowers(aten.sum.dim_IntList)
-def _sum(
-    context: Context,
-    node: fx.Node,
-    x: Value,
-    dims: Dims = None,
-    keepdim: bool = False,
-    **_: Any,
-) -> Value:
-    return _reduce(context, node, "ReduceSum", x, dims, keepdim)
-
-
-@lowers(aten.amax.default)
-def _amax(
-    context: Context, node: fx.Node, x: Value, dims: Dims = None, keepdim: bool = False
-) -> Value:
-    return _reduce(context, node, "ReduceMax", x, dims, keepdim)
-
-
-@lowers(aten.amin.default)
-def _amin(
-    context: Context, node: fx.Node, x: Value, dims: Dims = None, keepdim: bool = False
-) -> Value:
-    return _reduce(context, node, "ReduceMin", x, dims, keepdim)
+    return _reduce(context, node, _REDUCTIONS[node.target], x, dims, keepdim)
 
 
 @lowers(aten.linalg_vector_norm.default)
