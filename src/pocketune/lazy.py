@@ -6,6 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+_one_at_a_time = threading.RLock()
+"""Held while a module is imported. Threads that begin to import a package at different submodules,
+numpy's or ours, would see each other's unfinished ones: Python does not wait where each thread has
+begun what the other asks for."""
+
 
 def lazy_names(
     package: str, homes: Mapping[str, Sequence[str]]
@@ -23,12 +28,8 @@ def lazy_names(
     def look_up(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if threading.active_count() > 1:
-            # Threads that begin to import numpy at different submodules see each other's unfinished
-            # ones: Python does not wait for a package whose submodule is asked for. The modules
-            # here do not import each other in circles, so that it waits for them.
-            import_module("numpy")
-        value = getattr(import_module(f"{package}.{home[name]}"), name)
+        with _one_at_a_time:
+            value = getattr(import_module(f"{package}.{home[name]}"), name)
         setattr(sys.modules[package], name, value)  # found directly from now on
         return value
 
