@@ -200,6 +200,22 @@ def test_a_norm_as_a_product_and_a_sum_and_scores_of_a_convolution(tmp_path: Pat
     assert loaded.eval()(torch.randn(2, 3, 8, 8)).shape == (2, 3)
 
 
+def test_a_bias_of_the_scores_behind_a_transpose(tmp_path: Path) -> None:
+    """As Keras writes MobileNetV3 with PyTorch as its backend."""
+    kernel = np.random.default_rng(0).standard_normal((5, 3, 1, 1)).astype(np.float32)
+    constants = {"o": kernel, "q": np.arange(5, dtype=np.float32), "to": np.array([-1, 5])}
+    nodes = [
+        node("GlobalAveragePool", ["x"], ["p"]),
+        node("Conv", ["p", "o"], ["s"]),
+        node("Transpose", ["s"], ["t"], perm=[0, 2, 3, 1]),
+        node("Add", ["t", "q"], ["b"]),
+        node("Reshape", ["b", "to"], ["y"]),
+    ]
+    file = written(tmp_path / "net.onnx", nodes, constants)
+    assert load_onnx(file, size=8).layers[-1].bias.tolist() == [0, 1, 2, 3, 4]
+    assert load_onnx(file, size=8, classes=3).eval()(torch.randn(2, 3, 8, 8)).shape == (2, 3)
+
+
 def test_casts_that_change_nothing_divide_no_layer(tmp_path: Path) -> None:
     """As Keras writes them with PyTorch as its backend."""
     nodes = [
