@@ -3,8 +3,8 @@
     python benchmarks/bench_arena.py [--scratch DIR]
 
 The kits are those of the part `held-out` of bench_memory.py, which stay in the scratch folder. The
-step of each runs twice in a fresh process, by the engine's own session. Regions of the arena that
-the kernel has merged with other memory are not told apart; their kits are left out.
+step of each runs twice in a fresh process, by the engine's own session. A region of the arena that
+the kernel has merged with other memory is not told apart; its kit is left out.
 """
 
 from __future__ import annotations
@@ -23,40 +23,38 @@ from memory_runs import CLASSES, runs
 from pocketune.kit.manifest import PACKED_WEIGHTS
 from report import table, write
 
-PAGE, REGION = 4096, 1 << 25
+PAGE = 4096
 TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(uint8)": np.uint8}
 
 
 def work(kit: Path) -> None:
     """Print the bytes of the arena after two steps of a kit, or null if they cannot be told."""
     from pocketune.device.engine.session import _open
+    from pocketune.device.memory.graphs import arena_region
     from pocketune.kit.kit import Kit
 
-    session = _open(Kit.open(kit, verify=False), "step.onnx", CLASSES)
+    opened = Kit.open(kit, verify=False)
+    session = _open(opened, "step.onnx", CLASSES)
     rng, feeds = np.random.default_rng(0), {}
     for each in session.get_inputs():
         shape = [size if isinstance(size, int) else CLASSES for size in each.shape]
         feeds[each.name] = rng.random(shape).astype(TYPES[each.type])
     for _ in range(2):
         session.run(None, feeds)
-    print(json.dumps(arena()))
+    print(json.dumps(arena(arena_region(opened.manifest))))
 
 
-def arena() -> int | None:
-    """Resident bytes of anonymous mappings that are as large as regions of the arena."""
-    found = 0
+def arena(region: int) -> int | None:
+    """Resident bytes of the anonymous mapping that is as large as the arena's region."""
     proc = Path("/proc/self")
     with (proc / "maps").open() as maps, (proc / "pagemap").open("rb") as pages:
         for line in maps:
             (start, end), rest = (int(x, 16) for x in line.split()[0].split("-")), line.split()[1:]
-            if len(rest) > 4 or rest[0][0] != "r" or end - start < REGION:
+            if len(rest) > 4 or rest[0][0] != "r" or not 0 < end - start - region <= 2 * PAGE:
                 continue
             pages.seek(start // PAGE * 8)
-            used = sum(byte >> 7 for byte in pages.read((end - start) // PAGE * 8)[7::8])
-            if used and (end - start - PAGE).bit_count() != 1:
-                return None
-            found += PAGE * used
-    return found
+            return PAGE * sum(byte >> 7 for byte in pages.read((end - start) // PAGE * 8)[7::8])
+    return None
 
 
 def main() -> None:

@@ -11,6 +11,8 @@ methods, with random weights; 8-bit frozen parts are calibrated on the photos.
 from __future__ import annotations
 
 import json
+import math
+import mmap
 import os
 import subprocess
 import sys
@@ -61,6 +63,7 @@ def work(arguments: list[str]) -> None:
 
     import pocketune.cli.train  # noqa: F401 - as the command does, before memory is measured
     from pocketune.__main__ import main as run_command
+    from pocketune.device.memory.graphs import arena_region
     from pocketune.device.train import loop, run
 
     names = ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks"]
@@ -78,7 +81,8 @@ def work(arguments: list[str]) -> None:
         return check(*positional, **named)
 
     def finished(self, *positional):
-        found, engine = resident(), self._state.engine
+        region = arena_region(self._run.kit.manifest)
+        found, engine = resident(region), self._state.engine
         blocks = libc.mallinfo2().uordblks - start["blocks"]
         parts = {
             "imports": start["anonymous"],
@@ -101,8 +105,8 @@ def total(arrays: dict) -> int:
     return sum(array.nbytes for array in arrays.values())
 
 
-def resident() -> dict[str, int]:
-    """Resident bytes of this process: anonymous ones, those of the arena among them, and files'."""
+def resident(region: float = math.inf) -> dict[str, int]:
+    """Resident bytes: anonymous ones, those of the arena's region among them, and files'."""
     found = dict.fromkeys(("anonymous", "arena", "file"), 0)
     with open("/proc/self/smaps") as smaps:  # noqa: PTH123 - a path would keep all lines
         named, size, rss = True, 0, 0
@@ -118,7 +122,7 @@ def resident() -> dict[str, int]:
                 anonymous = int(rest[0]) * 1024
                 found["anonymous"] += anonymous
                 found["file"] += rss - anonymous
-                if not named and size >= 1 << 25:  # the regions of the arena are 32 MiB or more
+                if not named and 0 < size - region <= 2 * mmap.PAGESIZE:
                     found["arena"] += anonymous
     return found
 

@@ -27,7 +27,7 @@ def test_chunks_do_not_overlap_and_free_gaps_are_joined(
     assert arena.used >= sum(taken for _, taken in held)
     while held:
         arena.free(*held.pop())
-    assert len(arena._gaps) == len(arena._used)  # each region is one gap again
+    assert len(arena._gaps) == 1  # all is one gap again
 
 
 def test_a_tensor_is_put_into_the_smallest_gap_that_holds_it() -> None:
@@ -48,11 +48,12 @@ def test_a_gap_that_is_a_little_larger_is_given_whole() -> None:
     assert arena.allocate(90 * KB) == chunk
 
 
-def test_a_new_region_is_as_large_as_the_tensor_needs() -> None:
+def test_a_tensor_that_fits_in_no_gap_is_behind_all_others() -> None:
     arena = Arena()
-    arena.allocate(1000)
-    assert arena.allocate(100 << 20)[1] == 100 << 20
-    assert arena.used == 1024 + (100 << 20)
+    large, _ = arena.allocate(50 << 20), arena.allocate(1000)
+    arena.free(*large)
+    assert arena.allocate(100 << 20) == ((50 << 20) + 1024, 100 << 20)
+    assert arena.used == (150 << 20) + 1024
 
 
 def test_two_gaps_cannot_hold_one_tensor() -> None:

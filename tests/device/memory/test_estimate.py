@@ -29,9 +29,14 @@ from pocketune.device.memory.graphs import (
     ARENA_OVERHEAD,
     FEATURES_HELD,
     GAPS_OVERHEAD,
+    LEAST_REGION,
+    MOST_REGION,
     OPENING_COPIES,
     OPENING_LARGEST,
+    REGION_OVERHEAD,
     WEIGHTS_OVERHEAD,
+    arena_region,
+    arena_sizes,
     held,
 )
 from pocketune.device.memory.photos import SCORED_STRIPS, photo_bytes
@@ -173,6 +178,17 @@ def test_gaps_in_the_arena_are_counted(kit: Kit) -> None:
     more = with_graph(kit, "step", arena=50_000_000)
     arena = GAPS_OVERHEAD * 50_000_000
     assert 0.98 * arena < estimate(more).activations - estimate(kit).activations < arena
+
+
+def test_what_the_arena_reserves_leaves_a_rest_larger_than_any_gap(kit: Kit) -> None:
+    """Also where the manifest is damaged: the runtime doubles a region until a tensor fits."""
+    large = with_graph(kit, "step", arena=50_000_000)
+    arena = max(arena_sizes(large.manifest, large.manifest.batch).values())
+    assert arena_region(large.manifest) == round(REGION_OVERHEAD * arena) >= 2 * arena
+    for graph in kit.manifest.graphs:
+        kit = with_graph(kit, graph, memory=0, arena=0)
+    assert arena_region(kit.manifest) == LEAST_REGION
+    assert arena_region(with_graph(kit, "step", arena=1 << 50).manifest) == MOST_REGION
 
 
 @given(st.integers(1, 512), st.integers(1, 64), st.integers(1, 8))

@@ -16,11 +16,11 @@ import onnx
 from pocketune.compiler.passes.liveness import Liveness, Nodes
 
 _ALIGNMENT = 256
-_REGION, _DEAD = 1 << 25, 1 << 16
-"""`initial_chunk_size_bytes` and `max_dead_bytes_per_chunk`, as the engine sets them."""
+_DEAD = 1 << 16
+"""`max_dead_bytes_per_chunk`, as the engine sets it."""
 _POINTER = 8
-_APART = 1 << 48
-"""Distance of the addresses of two regions."""
+_REST = 1 << 48
+"""Bytes behind all tensors: as the engine sets the arena, they are the last gap that it uses."""
 
 
 def arena_bytes(liveness: Liveness, nodes: Nodes, most: float = math.inf) -> int:
@@ -73,28 +73,19 @@ class Arena:
         self._gaps: list[tuple[int, int]] = []  # size and address, the smallest first
         self._sizes: dict[int, int] = {}  # of the gaps, by address
         self._begins: dict[int, int] = {}  # of the gaps, by the address of their end
-        self._used: list[int] = []  # of each region, up to the highest tensor so far
-        self._region = _REGION
-
-    @property
-    def used(self) -> int:
-        """Bytes that were used so far."""
-        return sum(self._used)
+        self.used = 0
+        """Bytes that were used so far, up to the highest tensor."""
+        self._add(0, _REST)
 
     def allocate(self, size: int) -> tuple[int, int]:
         """The address and the size of a chunk in the smallest gap for so many bytes."""
         size = -(-size // _ALIGNMENT) * _ALIGNMENT
-        place = bisect_left(self._gaps, (size, 0))
-        if place == len(self._gaps):
-            self._extend(size)
-            place = bisect_left(self._gaps, (size, 0))
-        gap, address = self._gaps[place]
+        gap, address = self._gaps[bisect_left(self._gaps, (size, 0))]
         self._remove(address)
         if gap >= 2 * size or gap - size >= _DEAD:
             self._add(address + size, gap - size)
             gap = size
-        region, offset = divmod(address, _APART)
-        self._used[region] = max(self._used[region], offset + gap)
+        self.used = max(self.used, address + gap)
         return address, gap
 
     def free(self, address: int, size: int) -> None:
@@ -106,13 +97,6 @@ class Arena:
             size += self._remove(before)
             address = before
         self._add(address, size)
-
-    def _extend(self, size: int) -> None:
-        while self._region < size:
-            self._region *= 2
-        self._add(_APART * len(self._used), self._region)
-        self._used.append(0)
-        self._region *= 2
 
     def _add(self, address: int, size: int) -> None:
         insort(self._gaps, (size, address))

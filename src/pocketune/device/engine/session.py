@@ -3,7 +3,7 @@
 import contextlib
 import platform
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pocketune.device.machine import available_cores
 from pocketune.device.memory.addresses import check_addresses, runtime_addresses
-from pocketune.device.memory.graphs import most_arena_bytes
+from pocketune.device.memory.graphs import arena_region, most_arena_bytes
 from pocketune.device.memory.process import RUNTIME_BYTES, check_group, reclaim
 from pocketune.errors import OutOfMemory, PocketuneError, first_line
 from pocketune.files import refuse_undecodable, shown
@@ -62,16 +62,17 @@ def products_saturate() -> bool:
         return True
 
 
-_TO_THE_NEXT_POWER_OF_TWO = 0
+_TO_THE_NEXT_POWER_OF_TWO, _REGION = 0, 1 << 25
 _arena_bytes: int | None = -1
 """Most bytes of the arena that sessions get; None without a limit, and -1 before the first."""
 
 
-def _share_arena(most: int | None) -> None:
+def _share_arena(most: int | None, region: int) -> None:
     """Let the sessions that are opened next share an arena of at most so many bytes, or more.
 
     All sessions share one, since two would hold the peaks of both graphs. Only a graph that may
-    take more than those before gets another, and one with a limit after those without.
+    take more than those before gets another, and one with a limit after those without. The arena
+    reserves so many bytes of addresses first, and twice as many where these are full.
     """
     global _arena_bytes
     suffices = most is None if _arena_bytes is None else most is not None and most <= _arena_bytes
@@ -82,10 +83,10 @@ def _share_arena(most: int | None) -> None:
     )
     options = {
         "max_mem": most or 0,
-        # A few large regions: adjacent free chunks of a region can hold a larger tensor, and
-        # pages that were never used take no memory.
+        # Few large regions: adjacent free chunks of a region can hold a larger tensor, and pages
+        # that were never used take no memory.
         "arena_extend_strategy": _TO_THE_NEXT_POWER_OF_TWO,
-        "initial_chunk_size_bytes": 1 << 25,
+        "initial_chunk_size_bytes": region,
         "max_dead_bytes_per_chunk": 1 << 16,  # split a free chunk rather than waste half of it
     }
     ort.create_and_register_allocator(memory, ort.OrtArenaCfg(options))
@@ -99,6 +100,7 @@ def open_session(
     integers: bool = False,
     packed: bool = True,
     arena: int | None = None,
+    region: int = _REGION,
 ) -> ort.InferenceSession:
     """A session on a graph, computing on the CPU.
 
@@ -112,10 +114,11 @@ def open_session(
         packed: Let the runtime keep constant kernels in the layouts that its kernels read.
         arena: Most bytes that it may take while it runs, or a larger limit of an earlier session
             with one; None without a limit.
+        region: Bytes of addresses for its arena, unless it takes that of an earlier session.
     """
     if isinstance(model, Path):
         refuse_undecodable(model)
-    _share_arena(arena)
+    _share_arena(arena, region)
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = _THREADS, 1
     # between its runs, the waiting threads of a session would slow down those of another
@@ -262,13 +265,17 @@ def _failure(what: str, error: Exception, otherwise: str) -> PocketuneError:
 
 def _open(kit: Kit, name: str, classes: int) -> ort.InferenceSession:
     """A session on a graph; for the step, on the blocked one if the processor can run it."""
-    manifest, arena = kit.manifest, most_arena_bytes(kit.manifest, classes)
+    manifest = kit.manifest
+    opened = partial(
+        open_session,
+        arena=most_arena_bytes(manifest, classes),
+        region=arena_region(manifest),
+    )
     if name != STEP:
         integers = name == FEATURES and manifest.computes_integers
-        return open_session(kit.source(name), as_written=False, integers=integers, arena=arena)
+        return opened(kit.source(name), as_written=False, integers=integers)
     packed = manifest.graphs["step"].packs
     if BLOCKED_STEP in manifest.files:
         with contextlib.suppress(Exception):  # the runtime's own types have no common base
-            blocked = kit.source(BLOCKED_STEP)
-            return open_session(blocked, as_written=True, packed=packed, arena=arena)
-    return open_session(kit.source(STEP), as_written=True, packed=packed, arena=arena)
+            return opened(kit.source(BLOCKED_STEP), as_written=True, packed=packed)
+    return opened(kit.source(STEP), as_written=True, packed=packed)

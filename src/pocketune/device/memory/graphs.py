@@ -25,6 +25,12 @@ GAPS_OVERHEAD = 1.14
 """Size of the arena relative to the simulated one, which has only the tensors and the gaps: what
 operators take while they run moves tensors to other gaps. Arenas of 4 MB and more were 0.5 to 1.2
 times the simulated ones, those above 1.14 by 0.2 MB (benchmarks/bench_arena.py)."""
+REGION_OVERHEAD = 2
+"""Size of the addresses that the arena reserves relative to the arena, so that what was never used
+is larger than any gap between tensors: the runtime takes the smallest gap that holds a tensor, and
+would use up the rest of a smaller region before it reuses larger gaps."""
+LEAST_REGION, MOST_REGION = 1 << 20, 1 << 30
+"""Least and most addresses that it reserves at once: the runtime keeps a byte for each 32."""
 FEATURES_HELD = 2
 """Features of so many micro-batches are in memory: small ones before the last are kept."""
 
@@ -52,6 +58,12 @@ def arena_sizes(manifest: Manifest, batch: int) -> dict[str, float]:
     if manifest.graphs["step"].packs:
         sizes["step"] += manifest.graphs["step"].weights
     return sizes
+
+
+def arena_region(manifest: Manifest) -> int:
+    """Bytes of addresses that the runtime's arena reserves for the graphs of a kit."""
+    arena = max(arena_sizes(manifest, manifest.batch).values())
+    return min(MOST_REGION, max(LEAST_REGION, round(REGION_OVERHEAD * arena)))
 
 
 def most_arena_bytes(manifest: Manifest, classes: int) -> int:
