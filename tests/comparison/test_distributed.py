@@ -62,6 +62,22 @@ def test_ray_takes_a_series_a_machine(
     assert fake.started == {"log_to_driver": False, "include_dashboard": False}
 
 
+@pytest.mark.usefixtures("in_process")
+def test_workers_of_ray_have_a_folder_of_their_own(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where `ray start` ran; paths are those of the caller."""
+    fake, elsewhere = FakeRay(2.0), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr(fake, "init", lambda **_: os.chdir(elsewhere))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    monkeypatch.setitem(sys.modules, "ray", fake)  # type: ignore[arg-type]
+    monkeypatch.chdir(photos.parent)
+    result = compare(grid(Path(photos.name), kits=["last"]), "out", ray=True, show=quiet)
+    assert [cell.model for cell in result.cells] == ["last"]
+    assert not result.failed
+
+
 def test_machines_of_ray_have_one_size(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

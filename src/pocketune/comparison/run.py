@@ -63,6 +63,8 @@ def compare(
     """
     if not isinstance(grid, Grid):
         grid = Grid.read(grid)
+    if ray:
+        grid = grid.below(Path.cwd())  # the folder of a machine of Ray is another one
     out, series = Path(out).resolve(), all_series(grid)
     with own_folder(out, COMPARISON):
         board = _Board(out, series, show)
