@@ -36,6 +36,7 @@ describe("an archive", () => {
     ["a kit in a folder", below("last", KIT), [1, 0, 0]],
     ["a kit whose paths begin with ./", below(".", KIT), [1, 0, 0]],
     ["a run", [...KIT, "best.safetensors", "metrics.jsonl"], [0, 1, 0]],
+    ["a run that was stopped", [...KIT, "last.safetensors"], [0, 1, 0]],
     ["a run in a folder", below("run", [...KIT, "best.safetensors"]), [0, 1, 0]],
   ])("may be %s", async (_, paths, counts) => {
     expect(await found(archive(...paths))).toEqual({ photos: [], ours: [], counts });

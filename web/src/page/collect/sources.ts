@@ -29,8 +29,8 @@ export interface Given {
  */
 const KIT = ["manifest.json", "step.onnx"];
 const OURS = [KIT, ["metrics.jsonl"], ["plan.json"], ["compare.json"]];
-/** The values that a run has found, which a kit lacks. */
-const BEST = "best.safetensors";
+/** The values that a run has found, and those that it goes on from; a kit has neither. */
+const VALUES = ["best.safetensors", "last.safetensors"];
 
 export function ofFiles(files: Iterable<File>): Source[] {
   return [...files].map((file) => ({
@@ -88,7 +88,7 @@ async function sortArchive(file: File, given: Given): Promise<void> {
     KIT.every((each) => paths.has(folder + each)),
   );
   if (top !== undefined) {
-    (paths.has(top + BEST) ? given.runs : given.kits).push(file);
+    (VALUES.some((each) => paths.has(top + each)) ? given.runs : given.kits).push(file);
     return;
   }
   given.photos.push(...own);
