@@ -1,7 +1,12 @@
 """The simulated arena: no overlap, best fit, and the bytes of a graph worked out by hand."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
+import onnx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
@@ -94,3 +99,39 @@ def test_an_integer_convolution_unfolds_one_image() -> None:
     graph = helper.make_graph(nodes, "g", [], [], weights)
     liveness = Liveness({"wide.out": 4 * 25, "narrow.out": 4 * 25}, set(), {})
     assert integer_scratch(helper.make_model(graph), liveness) == 49 * (8 + 3) * 25
+
+
+RUN = """
+import sys
+import numpy as np
+from pocketune.device.engine.session import open_session
+
+size = int(sys.argv[2])
+session = open_session(open(sys.argv[1], "rb").read(), as_written=True, arena=size, region=size)
+session.run(None, {"x": np.ones((512, 512), np.float32)})
+"""
+
+
+@pytest.mark.parametrize("spared", [0, 256])
+def test_the_runtime_takes_what_is_simulated(tmp_path: Path, spared: int) -> None:
+    """`Where` takes two tensors while it runs, and a view that is an output is a copy."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("Greater", ["a", "x"], ["mask"]),
+        helper.make_node("Where", ["mask", "a", "x"], ["chosen"]),
+        helper.make_node("Mul", ["chosen", "a"], ["b"]),
+        helper.make_node("Exp", ["b"], ["c"]),
+        helper.make_node("Flatten", ["c"], ["y"], axis=0),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [512, 512])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 512 * 512])
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    onnx.save(model, tmp_path / "graph.onnx")
+    size = arena_bytes(Liveness.of(model, {}), nodes)
+    command = [sys.executable, "-c", RUN, str(tmp_path / "graph.onnx"), str(size - spared)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if spared:
+        assert "Available memory of" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr

@@ -79,19 +79,20 @@ def graphs(draw: st.DrawFn) -> onnx.ModelProto:
     return model_of(nodes, outputs)
 
 
-def roots(nodes: Sequence[onnx.NodeProto]) -> dict[str, str]:
-    """The tensor whose memory each one has."""
-    found: dict[str, str] = {}
-    for node in nodes:
-        (name,) = node.output
-        found[name] = found.get(node.input[0], node.input[0]) if node.op_type in VIEWS else name
+def roots(model: onnx.ModelProto) -> dict[str, str]:
+    """The tensor whose memory each one has; outputs have their own."""
+    found, outputs = dict[str, str](), {o.name for o in model.graph.output}
+    for node in model.graph.node:
+        (name,), source = node.output, node.input[0]
+        is_view = node.op_type in VIEWS and name not in outputs
+        found[name] = found.get(source, source) if is_view else name
     return found
 
 
 def peak_by_simulation(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> int:
     """Allocate before each node, free after it whatever no later one reads, and look."""
     size = Liveness.of(model, {}).bytes
-    root, outputs = roots(model.graph.node), {o.name for o in model.graph.output}
+    root, outputs = roots(model), {o.name for o in model.graph.output}
     live, peak = set[str](), 0
     for i, node in enumerate(nodes):
         live.update(root[name] for name in node.output)
@@ -105,7 +106,7 @@ def lowest_peak(model: onnx.ModelProto) -> int:
     """Of every valid order, by depth-first search over sets of nodes that have run."""
     nodes = list(model.graph.node)
     size = Liveness.of(model, {}).bytes
-    root, outputs = roots(nodes), {o.name for o in model.graph.output}
+    root, outputs = roots(model), {o.name for o in model.graph.output}
     producer = {node.output[0]: i for i, node in enumerate(nodes)}
     needs = [{producer[n] for n in node.input if n in producer} for node in nodes]
     kept = {root[name] for name in outputs}

@@ -19,6 +19,9 @@ _ALIGNMENT = 256
 _DEAD = 1 << 16
 """`max_dead_bytes_per_chunk`, as the engine sets it."""
 _POINTER = 8
+_SCRATCH = {"Where": 2}
+"""Tensors of the size of its result that an operator takes while it runs: `Where` selects from each
+of its operands (`onnxruntime/core/providers/cpu/tensor/where_op.cc`)."""
 _REST = 1 << 48
 """Bytes behind all tensors: as the engine sets the arena, they are the last gap that it uses."""
 
@@ -38,11 +41,15 @@ def arena_bytes(liveness: Liveness, nodes: Nodes, most: float = math.inf) -> int
             freed[i].append(name)
     arena, held = Arena(), dict[str, tuple[int, int]]()
     for i, node in enumerate(nodes):
+        scratch = _SCRATCH.get(node.op_type, 0)
+        taken = [arena.allocate(size) for size in [sizes.get(node.output[0], 0)] * scratch if size]
         for name in node.output:
             if name not in alias and sizes.get(name, 0):
                 held[name] = arena.allocate(sizes[name])
-                if arena.used > most:
-                    return arena.used
+        if arena.used > most:
+            return arena.used
+        for chunk in taken:
+            arena.free(*chunk)
         for name in freed[i]:
             if name in held:
                 arena.free(*held.pop(name))

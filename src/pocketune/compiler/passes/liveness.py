@@ -14,7 +14,7 @@ import onnx
 
 from pocketune.compiler.passes.sizes import tensor_bytes
 
-# results that share their input's memory
+# results that share their input's memory, unless they are outputs of the graph
 _VIEWS = {"Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten"}
 
 
@@ -51,10 +51,10 @@ class Liveness:
     def sized(cls, model: onnx.ModelProto, sizes: Mapping[str, int]) -> Liveness:
         """The lifetimes in a model whose tensors have these bytes."""
         alias: dict[str, str] = {}
+        outputs = frozenset(output.name for output in model.graph.output)
         for node in model.graph.node:
-            if node.op_type in _VIEWS:
+            if node.op_type in _VIEWS and node.output[0] not in outputs:
                 alias[node.output[0]] = alias.get(node.input[0], node.input[0])
-        outputs = frozenset(alias.get(o.name, o.name) for o in model.graph.output)
         return cls(sizes, outputs, alias)
 
     def timeline(self, nodes: Nodes) -> list[int]:

@@ -19,12 +19,9 @@ OPENING_COPIES, OPENING_LARGEST = 2, 3
 """While a graph is opened whose kernels the runtime converts to another layout: copies of all
 weights, and further copies of the largest one that is converted."""
 ARENA_OVERHEAD = 1.1
-"""Least size of the runtime's arena relative to the live tensors at the peak: it also holds what
-operators take while they run. Gaps between tensors can need more, which the compiler simulates."""
-GAPS_OVERHEAD = 1.14
-"""Size of the arena relative to the simulated one, which has only the tensors and the gaps: what
-operators take while they run moves tensors to other gaps. Arenas of 4 MB and more were 0.5 to 1.2
-times the simulated ones, those above 1.14 by 0.2 MB (benchmarks/bench_arena.py)."""
+"""Size of the arena relative to the one that the compiler simulates, which is within 2 % of most
+(benchmarks/bench_arena.py): a few operators take more while they run, and the runtime keeps a byte
+for each 32 that the arena reserves."""
 REGION_OVERHEAD = 2
 """Size of the addresses that the arena reserves relative to the arena, so that what was never used
 is larger than any gap between tensors: the runtime takes the smallest gap that holds a tensor, and
@@ -41,7 +38,7 @@ so many arrays of the size of its predictions, and so many bytes. No kit of ours
 
 def arena_size(graph: GraphSpec) -> float:
     """Bytes of the runtime's arena for a graph."""
-    return max(ARENA_OVERHEAD * graph.memory, GAPS_OVERHEAD * graph.arena)
+    return ARENA_OVERHEAD * max(graph.memory, graph.arena)
 
 
 def arena_sizes(manifest: Manifest, batch: int) -> dict[str, float]:
