@@ -11,7 +11,7 @@ import pocketune
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.compiler.graphs import Graphs
 from pocketune.compiler.passes.arena import arena_bytes, integer_scratch
-from pocketune.compiler.passes.blocked import arena_in_blocks
+from pocketune.compiler.passes.blocked import arena_in_blocks, padded_liveness
 from pocketune.compiler.passes.liveness import Liveness, fused
 from pocketune.compiler.passes.sizes import graph_flops
 from pocketune.compiler.passes.work import graph_work
@@ -82,7 +82,7 @@ def with_quantized_features(
     )
     # The images that are processed at once share the scratch of a convolution.
     scratch = integer_scratch(features, liveness) // quantized.images_at_once
-    spec = replace(spec, arena=spec.arena + scratch)
+    spec = replace(spec, arena=arena_bytes(liveness, features.graph.node) + scratch)
     return replace(quantized, graphs={**quantized.graphs, "features": spec})
 
 
@@ -92,7 +92,7 @@ def graph_spec(
     """The manifest's entry for a graph with these lifetimes; the rest is as in `graph_work`.
 
     The arena of a graph that is executed as written, the step, is the larger one of the graph and
-    of its copy with blocked convolutions.
+    of its copy with blocked convolutions. The runtime itself brings the others into blocks.
     """
     nodes = model.graph.node
     return GraphSpec(
@@ -102,7 +102,9 @@ def graph_spec(
         weights=sum(tensor.ByteSize() for tensor in model.graph.initializer),
         largest=_largest_copied(model.graph),
         work=graph_work(model, sizes, optimized=optimized),
-        arena=arena_bytes(liveness, nodes) if optimized else arena_in_blocks(model, liveness),
+        arena=arena_bytes(padded_liveness(model, liveness), nodes)
+        if optimized
+        else arena_in_blocks(model, liveness),
     )
 
 

@@ -23,6 +23,7 @@ from pocketune.compiler.passes.blocked import (
     block_depthwise,
     blocked_liveness,
     leave_large_plain,
+    padded_liveness,
 )
 from pocketune.compiler.passes.liveness import Liveness
 from pocketune.compiler.passes.sizes import tensor_bytes
@@ -317,3 +318,25 @@ def test_blocks_between_rows_and_maps(
     blocked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
     for name, values in zip(made, session(blocked).run(None, feeds), strict=True):
         assert sizes[name] == values.nbytes or name in kernels_copied, name
+
+
+@pytest.mark.parametrize(("channels", "padded"), [(8, 16), (16, 16), (24, 32)])
+@pytest.mark.parametrize("bits", [8, 32])
+def test_the_runtime_pads_what_convolutions_give(channels: int, padded: int, bits: int) -> None:
+    """And what comes of it element by element, but no sum over it."""
+    kind = TensorProto.INT8 if bits == 8 else TensorProto.FLOAT
+    values = np.zeros((channels, 3, 1, 1), np.int8 if bits == 8 else np.float32)
+    kernel = helper.make_tensor("stored", kind, values.shape, values.tobytes(), raw=True)
+    scale = helper.make_tensor("scale", TensorProto.FLOAT, [], [1.0])
+    nodes = [
+        helper.make_node("DequantizeLinear", ["stored", "scale"], ["kernel"]),
+        helper.make_node("Conv", ["x", "kernel" if bits == 8 else "stored"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("ReduceSum", ["b"], ["y"], keepdims=0),
+    ][bits == 32 :]
+    x = helper.make_tensor_value_info("x", FLOAT, [1, 3, 4, 4])
+    y = helper.make_tensor_value_info("y", FLOAT, [])
+    graph = helper.make_graph(nodes, "test", [x], [y], [kernel, scale])
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
+    found = padded_liveness(source, Liveness.of(source, {})).bytes
+    assert (found["a"], found["b"], found["y"]) == (4 * padded * 16, 4 * padded * 16, 4)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import onnx
@@ -70,6 +71,30 @@ def blocked_liveness(blocked: onnx.ModelProto, plain: Liveness) -> Liveness:
             (output, *_) = node.output
             sizes.setdefault(output, sizes.get(node.input[0], 0) if node.input else 0)
     return Liveness.sized(blocked, sizes)
+
+
+def padded_liveness(model: onnx.ModelProto, plain: Liveness) -> Liveness:
+    """The lifetimes in a graph that the runtime optimizes, where channels fill whole blocks.
+
+    It pads what a convolution gives, and so what comes of that element by element.
+    """
+    kernels = {tensor.name: tensor.dims for tensor in model.graph.initializer}
+    channels, sizes = dict[str, int](), dict(plain.bytes)
+    for node in model.graph.node:
+        (output, *_) = node.output
+        if node.op_type == "DequantizeLinear" and node.input[0] in kernels:
+            kernels[output] = kernels[node.input[0]]
+        elif node.op_type == "Conv" and node.input[1] in kernels:
+            channels[output] = kernels[node.input[1]][0]
+        else:
+            size = plain.bytes.get(output)
+            same = (channels[x] for x in node.input if x in channels and plain.bytes[x] == size)
+            if (count := next(same, None)) is not None:
+                channels[output] = count
+    for name, count in channels.items():
+        blocks = -(-count // LARGEST_BLOCK)
+        sizes[name] = sizes.get(name, 0) * blocks * LARGEST_BLOCK // count
+    return replace(plain, bytes=sizes)
 
 
 def is_depthwise(node: onnx.NodeProto) -> bool:
