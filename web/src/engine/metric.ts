@@ -1,6 +1,6 @@
 /** Loss and accuracy of logits; see tasks/results.py and train/adjustment.py. */
 import type { Label, Score } from "../contract";
-import { mark, type Task } from "./tasks";
+import { marks, type Task } from "./tasks";
 
 export function score(value: number, loss: number): Score {
   return { name: "accuracy", value, loss, style: ".1%" };
@@ -31,7 +31,7 @@ export class Metric {
     labels.forEach((label, i) => {
       const sums = this.sums[task.group(label)]!;
       sums.loss += task.loss(logits, i * task.outputs, label);
-      sums.marks += mark(task, logits, i * task.outputs, label);
+      sums.marks += marks(task, logits, i * task.outputs, label);
       sums.photos += 1;
     });
     this.images += labels.length;
@@ -39,7 +39,8 @@ export class Metric {
 
   get score(): Score {
     const photos = this.weighted("photos");
-    return score(this.weighted("marks") / photos, this.weighted("loss") / photos);
+    const value = this.weighted("marks") / (photos * this.task.questions);
+    return score(value, this.weighted("loss") / photos);
   }
 
   private weighted(what: "loss" | "marks" | "photos"): number {

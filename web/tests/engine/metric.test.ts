@@ -37,3 +37,15 @@ test("networks with equal recalls have the same accuracy to the bit", () => {
       values.add(scoreWith([first, (first + 9) % 24, other]).value);
   expect(values.size).toBe(1);
 });
+
+test("photos of attributes have the same accuracy to the bit, however what is right is spread", () => {
+  const metric = new Metric(taskOf("attributes", 3));
+  // Thirds that are added photo by photo round to another sum.
+  for (const right of [2, 2, 2, 2, 2, 2, 1]) {
+    metric.update(
+      Float32Array.of(0, 1, 2).map((i) => (i < right ? 1 : -1)),
+      [[1, 1, 1]],
+    );
+  }
+  expect(metric.score.value).toBe(13 / 21);
+});

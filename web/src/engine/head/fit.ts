@@ -1,7 +1,7 @@
 /** Choose the output layer in closed form, by leave-one-out; see device/head/fit.py, trial.py. */
 import type { Score } from "../../contract";
 import { score } from "../metric";
-import { mark } from "../tasks";
+import { marks } from "../tasks";
 import type { Form } from "./form";
 import { LDA, Means } from "./gaussian";
 import { Projection, RANK } from "./projection";
@@ -94,7 +94,7 @@ function tryOut(form: Form, of: Embeddings, sums: Sums): Verdict | null {
     form.leftOut(embedding(of, i), label).forEach((exact, s) => {
       const outputs = Float32Array.from(exact);
       const trial = trials[s]!;
-      trial.marks += mark(task, outputs, 0, label);
+      trial.marks += marks(task, outputs, 0, label);
       TEMPERATURES.forEach((factor, t) => {
         const scaled = Float64Array.from(outputs, (value) => factor * value);
         const loss = task.loss(scaled, 0, label);
@@ -117,7 +117,7 @@ function tryOut(form: Form, of: Embeddings, sums: Sums): Verdict | null {
     chosen,
     factor: found.factor,
     loss: Math.min(found.loss, ...each),
-    score: score(trial.marks / images, trial.alike[near]! / images),
+    score: score(trial.marks / (images * task.questions), trial.alike[near]! / images),
   };
 }
 

@@ -28,8 +28,8 @@ export interface Task {
   probabilityOf(probabilities: Float32Array, question: number, answer: number): number;
 }
 
-/** The share of the answers that these logits have right. */
-export function mark(task: Task, logits: Logits, from: number, label: Label): number {
+/** How many of the answers these logits have right. */
+export function marks(task: Task, logits: Logits, from: number, label: Label): number {
   const found = task.answers(logits, from);
-  return label.filter((answer, question) => answer === found[question]).length / task.questions;
+  return label.filter((answer, question) => answer === found[question]).length;
 }
