@@ -75,6 +75,28 @@ def test_pytorch_agrees_with_itself(network: nn.Module) -> None:
     assert 0 < worst.share <= 1
 
 
+class AtBorder(TorchEngine):
+    """An engine that is wrong for the values of its first step, whatever the images."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__(copy.deepcopy(network), **SETTINGS)
+        self._calls: list[float] = []
+
+    def gradients(self, *args: Any) -> Gradients:
+        result = super().gradients(*args)
+        bias = self.parameters["classifier.bias"]
+        self._calls.append(bias[0])
+        if bias[0] in self._calls[1:2]:  # the call before settles the running means
+            result.values["classifier.bias"][0] += 1
+        return result
+
+
+def test_a_value_at_a_border_with_all_images_is_moved_off_it(network: nn.Module) -> None:
+    masks = supply_masks(network, BATCH, SIZE)
+    engine = AtBorder(network)
+    assert check_engine(engine, network, COMPILED, masks, steps=2).share <= 1
+
+
 def test_running_means_start_near_those_of_the_batches(network: nn.Module) -> None:
     supply_masks(network, BATCH, SIZE)
     rng = np.random.default_rng(0)

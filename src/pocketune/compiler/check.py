@@ -45,9 +45,9 @@ PREDICTED = 3
 """Images whose predictions are compared; their number is not that of a batch, which is open."""
 
 ATTEMPTS = 6
-"""Batches tried for a step, and for predictions. If an activation is on its kink, where rounding
-decides the gradient, or an element at the border of what is pruned, other images pass; a wrong
-graph fails with all images."""
+"""Batches tried for a step, each from other values, and for predictions. If an activation is on its
+kink, where rounding decides the gradient, or an element at the border of what is pruned, others
+pass; a wrong graph fails with all."""
 
 LEARNING_RATE = 0.01
 """For gradients of norm up to 1; larger ones are scaled, since random weights might diverge."""
@@ -170,11 +170,11 @@ class _Comparison:
 
     def step(self, number: int) -> Deviation:
         """The deviation after one step from the engine's values, with an SGD update."""
-        before = self._engine.state()
-        start = {**self._exact.buffers(), **before}
+        buffers = self._exact.buffers()
 
-        def attempt(images: Images) -> Deviation:
-            self._engine.load(before)
+        def attempt(images: Images, state: State) -> Deviation:
+            self._engine.load(state)
+            start = {**buffers, **state}
             labels = self._labels()
             ours, lr = _engine_step(self._engine, images, labels, np.random.default_rng(number))
             masks = draw_masks(self._masks, np.random.default_rng(number))
@@ -182,7 +182,8 @@ class _Comparison:
             truth = self._exact.step(*inputs)
             return _deviation(ours, truth, lambda n: self._rounding.step(*inputs, noise=n))
 
-        return _best(map(attempt, self._images(number % BATCHES)))
+        states = self._states(self._engine.state())
+        return _best(map(attempt, self._images(number % BATCHES), states))
 
     def predictions(self) -> Deviation:
         """The worst of predictions and embeddings, if there are any."""
@@ -225,6 +226,15 @@ class _Comparison:
         while True:
             self._batches[batch] = smooth_images(self._rng, count, self._settings.size)
             yield self._batches[batch]
+
+    def _states(self, state: State) -> Iterator[State]:
+        """The values of a step, and others that take their place, as other images may not do.
+
+        A norm over two images makes 1 and -1 of almost anything: what is at a border stays there.
+        """
+        yield state
+        while True:
+            yield _moved(state, self._rng)
 
     def _labels(self) -> Labels:
         settings = self._settings
