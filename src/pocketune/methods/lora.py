@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeGuard
 
 from torch import nn
 
@@ -19,7 +18,6 @@ from pocketune.methods.parts import (
 )
 from pocketune.methods.plan import Plan
 from pocketune.methods.registry import register_method
-from pocketune.networks import Factory
 from pocketune.networks.anatomy.modules import is_convolution, is_pointwise
 from pocketune.networks.anatomy.output import classifier_layers
 
@@ -58,9 +56,7 @@ class LoRA(Method):
         Raises:
             PocketuneError: No layer can have an update.
         """
-        branches: dict[str, Factory] = {
-            name: partial(_update, self.rank) for name in _layers(network)
-        }
+        branches = dict.fromkeys(_layers(network), partial(LowRank, rank=self.rank))
         if not branches:
             raise PocketuneError(
                 f"{self} finds no linear layer or 1x1 convolution before the classifier"
@@ -79,12 +75,7 @@ def _layers(network: nn.Module) -> Iterator[str]:
             yield name
 
 
-def _is_linear(module: nn.Module) -> TypeGuard[nn.Linear | nn.Conv2d]:
+def _is_linear(module: nn.Module) -> bool:
     if isinstance(module, nn.ConvTranspose2d):
         return False
     return isinstance(module, nn.Linear) or (is_convolution(module) and is_pointwise(module))
-
-
-def _update(rank: int, layer: nn.Module) -> LowRank:
-    assert _is_linear(layer)
-    return LowRank(layer, rank)

@@ -95,10 +95,9 @@ class LowRankBackward(Method):
                 if f"{name}.weight" in plan.trained:
                     yield name, module
 
-    def _layer(self, layer: nn.Module) -> nn.Module:
+    def _layer(self, layer: nn.Linear | nn.Conv2d) -> nn.Module:
         if isinstance(layer, nn.Linear):
             return LowRankLinear.from_linear(layer, self.order, self.rank)
-        assert isinstance(layer, nn.Conv2d)
         return LowRankConv2d.from_pointwise(layer, self.order, self.rank)
 
 

@@ -170,11 +170,7 @@ def _require_norms(block: Block) -> None:
 
 
 def _removed_squeeze_excite(top: tuple[Block, ...]) -> dict[str, Factory]:
-    return {block.squeeze_excite: _identity for block in top if block.squeeze_excite}
-
-
-def _identity(_: nn.Module) -> nn.Module:
-    return nn.Identity()
+    return {block.squeeze_excite: lambda _: nn.Identity() for block in top if block.squeeze_excite}
 
 
 @register_method("signed")

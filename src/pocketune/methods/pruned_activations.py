@@ -133,8 +133,7 @@ class ActivationPruning(Method):
                 found[norm] = partial(self._norm, rectified=rectified)
         return {name: make for name, make in found.items() if not f"{name}.".startswith(taken)}
 
-    def _convolution(self, conv: nn.Module, *, epsilon: float | None) -> nn.Module:
-        assert isinstance(conv, nn.Conv2d)
+    def _convolution(self, conv: nn.Conv2d, *, epsilon: float | None) -> nn.Module:
         dimensions = None if epsilon is None else _dimensions(conv, epsilon)
         standardizes = isinstance(conv, StandardizedConv2d)
         made = (PrunedStandardizedConv2d if standardizes else PrunedConv2d).like(
@@ -145,8 +144,7 @@ class ActivationPruning(Method):
             made.projection = made.projection.to(conv.weight)
         return made
 
-    def _norm(self, norm: nn.Module, *, rectified: bool) -> nn.Module:
-        assert isinstance(norm, nn.BatchNorm2d)
+    def _norm(self, norm: nn.BatchNorm2d, *, rectified: bool) -> nn.Module:
         return PrunedBatchNorm2d.from_batch_norm(
             norm, ratio=self.ratio, forward=self.forward, rectified=rectified
         )

@@ -251,9 +251,4 @@ def _has_branch(network: nn.Module, block: str) -> bool:
 
 def _standardized(network: nn.Module) -> dict[str, Factory]:
     """Factories that standardize the kernels of all convolutions with a norm."""
-    return dict.fromkeys(kernels_before_norms(network), _standardize)
-
-
-def _standardize(conv: nn.Module) -> nn.Module:
-    assert isinstance(conv, nn.Conv2d)
-    return standardized(conv)
+    return dict.fromkeys(kernels_before_norms(network), standardized)

@@ -175,13 +175,8 @@ def _apply(network: nn.Module, links: list[Link]) -> None:
         network.get_submodule(first.conv).passes_pooled = True  # type: ignore[assignment]
     norms = {first.norm for first, _ in links if first.norm}
     activations = {first.activation for first, _ in links if first.activation}
-    swap(network, dict.fromkeys(sorted(norms), _pooled_norm))
+    swap(network, dict.fromkeys(sorted(norms), PooledBatchNorm2d.from_batch_norm))
     swap(network, dict.fromkeys(sorted(activations), PooledActivation))
-
-
-def _pooled_norm(norm: nn.Module) -> nn.Module:
-    assert isinstance(norm, FrozenBatchNorm2d)
-    return PooledBatchNorm2d.from_batch_norm(norm)
 
 
 def _chains(links: list[Link]) -> Iterator[tuple[str, ...]]:

@@ -60,7 +60,7 @@ def freeze_batch_norms(network: nn.Module, keep: Collection[str]) -> None:
 def freeze_convolutions(network: nn.Module) -> None:
     """Turn every convolution whose kernel requires no gradient into a `FrozenConv2d`, in place."""
     frozen = [n for n, m in network.named_modules() if is_plain(m) and can_freeze(m)]
-    swap(network, dict.fromkeys(frozen, _freeze_convolution))
+    swap(network, dict.fromkeys(frozen, FrozenConv2d.from_convolution))
 
 
 def can_freeze(conv: nn.Conv2d) -> bool:
@@ -69,8 +69,7 @@ def can_freeze(conv: nn.Conv2d) -> bool:
     return zeros and not computes_kernel(conv) and not conv.weight.requires_grad
 
 
-def _unsynchronized(norm: nn.Module) -> nn.Module:
-    assert isinstance(norm, nn.SyncBatchNorm)
+def _unsynchronized(norm: nn.SyncBatchNorm) -> nn.Module:
     made = nn.BatchNorm2d(
         norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats
     )
@@ -80,12 +79,6 @@ def _unsynchronized(norm: nn.Module) -> nn.Module:
     return made
 
 
-def _freeze_convolution(conv: nn.Module) -> nn.Module:
-    assert is_plain(conv)
-    return FrozenConv2d.from_convolution(conv)
-
-
-def _freeze(norm: nn.Module) -> nn.Module:
-    assert isinstance(norm, BatchNorm)
+def _freeze(norm: BatchNorm) -> nn.Module:
     frozen = FrozenBatchNorm1d if isinstance(norm, nn.BatchNorm1d) else FrozenBatchNorm2d
     return frozen.from_batch_norm(norm)

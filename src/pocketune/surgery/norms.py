@@ -6,7 +6,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import GroupNorm, StandardizedConv2d, settled, standardize_convolution
 from pocketune.layers.conv import computes_kernel
 from pocketune.layers.group_norm import group_size
-from pocketune.networks.anatomy.modules import Factory, conv_layers, is_convolution, main_modules
+from pocketune.networks.anatomy.modules import Factory, conv_layers, main_modules
 from pocketune.surgery.swap import swap
 
 
@@ -22,7 +22,7 @@ def group_norms(network: nn.Module) -> dict[str, Factory]:
             group_size(norm.num_features)
         except PocketuneError as error:
             raise PocketuneError(f"layer {name}: {error}") from None
-    return dict.fromkeys(norms, _group_norm)
+    return dict.fromkeys(norms, GroupNorm.from_batch_norm)
 
 
 def kernels_before_norms(network: nn.Module) -> list[str]:
@@ -65,14 +65,4 @@ def settle_kernels(network: nn.Module) -> None:
         and not computes_kernel(module)
         and not module.weight.requires_grad
     ]
-    swap(network, dict.fromkeys(names, _settle))
-
-
-def _group_norm(norm: nn.Module) -> nn.Module:
-    assert isinstance(norm, nn.BatchNorm2d)
-    return GroupNorm.from_batch_norm(norm)
-
-
-def _settle(conv: nn.Module) -> nn.Module:
-    assert is_convolution(conv)
-    return settled(conv)
+    swap(network, dict.fromkeys(names, settled))

@@ -67,21 +67,19 @@ def _is_frozen_linear(module: nn.Module) -> bool:
     return plain and not module.weight.requires_grad
 
 
-def _quantize(layer: nn.Module) -> nn.Module:
+def _quantize(layer: nn.Linear | nn.Conv2d) -> nn.Module:
     if isinstance(layer, nn.Linear):
         return QuantizedLinear.from_linear(layer)
-    assert _has_kernel(layer)
     return QuantizedConv2d.from_convolution(layer)
 
 
-def _dequantize(layer: nn.Module) -> nn.Module:
+def _dequantize(layer: QuantizedConv2d | QuantizedLinear) -> nn.Module:
     if isinstance(layer, QuantizedLinear):
         linear = nn.Linear(
             layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta"
         )
         linear.weight, linear.bias = nn.Parameter(layer.weight), layer.bias
         return linear
-    assert isinstance(layer, QuantizedConv2d)
     made = Conv2d.like(layer)
     made.weight = nn.Parameter(layer.kernel())
     return made

@@ -6,14 +6,14 @@ activations; these rules recognize them.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from torch import nn
 
 from pocketune.networks.about import about
 
-Factory = Callable[[nn.Module], nn.Module]
-"""Makes a module from the module that it replaces or is attached to."""
+Factory = Callable[[Any], nn.Module]
+"""Makes a module from the module that it replaces or is attached to, of whatever class that is."""
 
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d
 
