@@ -64,6 +64,11 @@ export function trainedOf(result: RunResult): Trained {
   return { classes, parameters, known, step: counters.bestStep, score: counters.best };
 }
 
+/** Validation photos that the result is of: not those that were deleted before it was made. */
+export function scored({ confusion: [counts = []] }: RunResult): number {
+  return counts.flat().reduce((a, b) => a + b, 0);
+}
+
 /**
  * Opens the .zip of a run, for its best values, or its last ones if it has not been validated yet; or
  * of a kit, for its initial values. Throws UserError if it is neither, or damaged.
@@ -247,7 +252,7 @@ async function recordOf(
           validation: result.photos.validation,
           fingerprint: await fingerprint(about.photos, classes),
           imbalance: float(result.photos.imbalance),
-          unreadable: 0, // photos that cannot be decoded are not collected
+          unreadable: result.photos.validation - scored(result),
         },
       ],
       ["engine", result.runtime || "onnxruntime-web"],

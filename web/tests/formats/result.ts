@@ -60,7 +60,12 @@ export function resultOf(model: Model): RunResult {
       elapsed: 1,
     },
     last: score,
-    confusion: [],
+    confusion: [
+      [
+        [3, 0],
+        [1, 1],
+      ],
+    ],
     mistakes: [],
     heapBytes: 20_000_000,
     runtime: "onnxruntime-web 1.30.0",

@@ -106,6 +106,12 @@ describe("a run of the page", () => {
     expect(own["step_flops"]).toBe(theirs["step_flops"]);
   });
 
+  it("says how many held-out photos its result leaves out, which were deleted meanwhile", async () => {
+    const files = openZip(await writeRun(kit, result, about), "r");
+    const { photos } = JSON.parse(text(files.get("result.json")!.read())) as { photos: object };
+    expect(photos).toMatchObject({ validation: 6, unreadable: 1 });
+  });
+
   it("with tensors that are not the kit's is not written", async () => {
     const parameters = new Map(result.parameters);
     parameters.delete("scale");

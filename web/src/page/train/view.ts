@@ -1,5 +1,6 @@
 /** The second part: choose a kit, train, and watch. */
 import type { Checkpoint, OptimizerName, RunResult, TrainEvent } from "../../contract";
+import { scored } from "../../formats/run";
 import type { ModelRecord } from "../../storage/schema";
 import { announce, button, fill, h, labeled, setText } from "../dom";
 import type { Catalog } from "../kits";
@@ -251,11 +252,8 @@ export class TrainView {
   private showResult(result: RunResult): void {
     const { best } = result.counters;
     const said = best
-      ? texts.doneText[result.task](
-          texts.percent(best.value),
-          result.photos.validation,
-          result.seconds,
-        ) + texts.notHeldOut(notHeldOut(result))
+      ? texts.doneText[result.task](texts.percent(best.value), scored(result), result.seconds) +
+        texts.notHeldOut(notHeldOut(result))
       : texts.doneNoVal[result.task](result.seconds);
     fill(
       this.result,

@@ -1,4 +1,5 @@
 /** The third part: photos and the camera, class by class, and what is told wrong. */
+import { scored } from "../../formats/run";
 import type { ModelRecord } from "../../storage/schema";
 import { announce, button, filePicker, fill, h, setText } from "../dom";
 import { Camera } from "../collect/camera";
@@ -122,7 +123,7 @@ export class UseView {
   private mistakes({ run }: ModelRecord): HTMLElement[] {
     if (!run) return [];
     const { result } = run;
-    if (!result.photos.validation) {
+    if (!scored(result)) {
       return [h("p", { class: "muted" }, texts.noConfusion)];
     }
     const results =
