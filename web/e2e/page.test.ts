@@ -659,6 +659,28 @@ describe.skipIf(missing)("the browser", () => {
 });
 
 describe.skipIf(missing)("using a network", () => {
+  it("shows all that a camera sees and what it is told as, on a phone", async () => {
+    const viewport = { width: 360, height: 640 };
+    const page = await openPage(browser, studio.url, { viewport });
+    expect((await page.getByRole("banner").boundingBox())!.height).toBeLessThan(90); // two rows
+    await goTo(page, "Take along");
+    await given.choose(page, "Open a file", KIT);
+    await page.getByText("whole.zip is open").waitFor();
+    await goTo(page, "Use");
+    await page.getByRole("button", { name: "Start the camera" }).click();
+    const last = page.locator(".live .value").last();
+    await last.waitFor();
+    const end = async () => {
+      const { y, height } = (await last.boundingBox())!;
+      return y + height;
+    };
+    await expect.poll(end).toBeLessThan(viewport.height);
+    const { height } = (await page.getByRole("banner").boundingBox())!;
+    const top = (await page.locator(".look").boundingBox())!.y;
+    expect(top).toBeGreaterThan(height);
+    await page.context().close();
+  });
+
   it("opens what is dropped, and says how many photos are left out", async () => {
     const page = await openPage(browser, studio.url);
     await goTo(page, "Use");

@@ -12,6 +12,9 @@ const percent = new Intl.NumberFormat("en", {
   maximumFractionDigits: 1,
 });
 
+/** So short that it has room beside a chart, whatever it is. */
+const loss = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 2 });
+
 function counted(count: number, noun: string): string {
   return `${number.format(count)} ${noun}${count === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;
 }
@@ -465,5 +468,5 @@ export const texts = {
   forgetSure:
     "Delete all photos, kits and results of the studio from this browser? This cannot be undone.",
   forgotten: "Everything is deleted.",
-  lossOf: (value: number) => value.toPrecision(3),
+  lossOf: (value: number) => loss.format(value),
 };

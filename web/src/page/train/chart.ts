@@ -81,7 +81,7 @@ export class Chart {
   private draw(): void {
     const points = thinned(this.points);
     const values = points.map(([, y]) => y);
-    const { low = 0, high = values.length ? Math.max(low + 1e-3, ...values) : 1 } = this.facts;
+    const { low = 0, high = values.length ? Math.max(low + 0.01, ...values) : 1 } = this.facts;
     const last = Math.max(this.most, this.points.at(-1)?.[0] ?? 1, 1);
     const first = Math.min(this.points[0]?.[0] ?? 0, last - 1);
     const right = this.width - RIGHT;

@@ -33,6 +33,7 @@ export class UseView {
     fail(error);
   });
   private readonly live = h("div", { class: "live" });
+  private readonly view = h("div", { class: "look" }, this.video, this.live);
   private readonly start = button(
     texts.startCamera,
     "primary",
@@ -85,7 +86,7 @@ export class UseView {
       ),
       this.inputs(),
       h("small", {}, helpOf(record)),
-      h("div", { class: "look" }, this.video, this.live),
+      this.view,
       this.results,
       ...this.mistakes(record),
     );
@@ -189,6 +190,7 @@ export class UseView {
     const bars = new Bars(model.record);
     this.live.replaceChildren(bars.element);
     const goesOn = () => bars.element.isConnected;
+    let isFirst = true;
     try {
       while (goesOn()) {
         if (this.camera.hasFrame) {
@@ -196,6 +198,8 @@ export class UseView {
           if (answer && goesOn()) {
             bars.show(answer);
             this.speak(answer, "");
+            if (isFirst) this.view.scrollIntoView({ block: "nearest" }); // it is low on a phone
+            isFirst = false;
           }
         }
         await new Promise((resolve) => setTimeout(resolve, PAUSE));
