@@ -3,8 +3,7 @@
     python benchmarks/bench_arena.py [--scratch DIR]
 
 The kits are those of the part `held-out` of bench_memory.py, which stay in the scratch folder. The
-step of each runs twice in a fresh process, by the engine's own session. A region of the arena that
-the kernel has merged with other memory is not told apart; its kit is left out.
+step of each runs twice in a fresh process, by the engine's own session.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from pathlib import Path
 
 import numpy as np
 
+from arena import resident_arena
 from memory_runs import CLASSES, runs
 from pocketune.kit.manifest import PACKED_WEIGHTS
 from report import table, write
 
-PAGE = 4096
 TYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(uint8)": np.uint8}
 
 
 def work(kit: Path) -> None:
-    """Print the bytes of the arena after two steps of a kit, or null if they cannot be told."""
+    """Print the bytes of the arena after two steps of a kit."""
     from pocketune.device.engine.session import _open
     from pocketune.device.memory.graphs import arena_region
     from pocketune.kit.kit import Kit
@@ -41,20 +40,7 @@ def work(kit: Path) -> None:
         feeds[each.name] = rng.random(shape).astype(TYPES[each.type])
     for _ in range(2):
         session.run(None, feeds)
-    print(json.dumps(arena(arena_region(opened.manifest))))
-
-
-def arena(region: int) -> int | None:
-    """Resident bytes of the anonymous mapping that is as large as the arena's region."""
-    proc = Path("/proc/self")
-    with (proc / "maps").open() as maps, (proc / "pagemap").open("rb") as pages:
-        for line in maps:
-            (start, end), rest = (int(x, 16) for x in line.split()[0].split("-")), line.split()[1:]
-            if len(rest) > 4 or rest[0][0] != "r" or not 0 < end - start - region <= 2 * PAGE:
-                continue
-            pages.seek(start // PAGE * 8)
-            return PAGE * sum(byte >> 7 for byte in pages.read((end - start) // PAGE * 8)[7::8])
-    return None
+    print(resident_arena(arena_region(opened.manifest)))
 
 
 def main() -> None:
@@ -74,8 +60,8 @@ def main() -> None:
             command = [sys.executable, __file__, "--work", str(kit)]
             done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=os.environ)
             spec = json.loads((kit / "manifest.json").read_text())["graphs"]["step"]
-            measured = json.loads(done.stdout)
-            if measured and spec["arena"] > 1e6:
+            measured = int(done.stdout)
+            if spec["arena"] > 1e6:
                 packed = spec["weights"] if spec["weights"] <= PACKED_WEIGHTS else 0
                 simulated = (spec["arena"] + packed) / 1e6
                 rows.append((kit.name, spec["memory"] / 1e6, simulated, measured / 1e6))
@@ -85,9 +71,9 @@ def main() -> None:
         named, ratio = name.removesuffix("_None").removesuffix("_32"), sizes[2] / sizes[1]
         lines.append([named, *(f"{each:.1f}" for each in sizes), f"{ratio:.2f}"])
     note = (
-        f"Steps of {len(rows)} of {len(kits)} kits; the others have arenas below 1 MB, or such "
-        "as cannot be told from other memory. Simulated are the tensors, their gaps and the copies "
-        f"of constants that a step may pack. Measured arenas are {ratios[0]:.2f} to "
+        f"Steps of {len(rows)} of {len(kits)} kits; the others have arenas below 1 MB. "
+        "Simulated are the tensors, their gaps and the copies of constants that a step may pack. "
+        f"Measured arenas are {ratios[0]:.2f} to "
         f"{ratios[-1]:.2f} times the simulated ones, in the median {np.median(ratios):.2f}."
     )
     header = ["kit", "live MB", "simulated MB", "measured MB", "measured / simulated"]

@@ -11,8 +11,6 @@ methods, with random weights; 8-bit frozen parts are calibrated on the photos.
 from __future__ import annotations
 
 import json
-import math
-import mmap
 import os
 import subprocess
 import sys
@@ -62,6 +60,7 @@ def work(arguments: list[str]) -> None:
     import ctypes
 
     import pocketune.cli.train  # noqa: F401 - as the command does, before memory is measured
+    from arena import resident_arena
     from pocketune.__main__ import main as run_command
     from pocketune.device.memory.graphs import arena_region
     from pocketune.device.train import loop, run
@@ -81,15 +80,14 @@ def work(arguments: list[str]) -> None:
         return check(*positional, **named)
 
     def finished(self, *positional):
-        region = arena_region(self._run.kit.manifest)
-        found, engine = resident(region), self._state.engine
+        found, engine = resident(), self._state.engine
         blocks = libc.mallinfo2().uordblks - start["blocks"]
         parts = {
             "imports": start["anonymous"],
             "libraries": found["file"],
             "parameters": total({**engine.parameters, **engine.statistics}),
             "optimizer": total(self._state.optimizer.state()),
-            "arena": found["arena"],
+            "arena": resident_arena(arena_region(self._run.kit.manifest)),
         }
         parts["blocks"] = blocks - parts["parameters"] - parts["optimizer"]
         parts["rest"] = found["anonymous"] + found["file"] - sum(parts.values())
@@ -105,25 +103,18 @@ def total(arrays: dict) -> int:
     return sum(array.nbytes for array in arrays.values())
 
 
-def resident(region: float = math.inf) -> dict[str, int]:
-    """Resident bytes: anonymous ones, those of the arena's region among them, and files'."""
-    found = dict.fromkeys(("anonymous", "arena", "file"), 0)
+def resident() -> dict[str, int]:
+    """Resident bytes, anonymous ones and those of files."""
+    found = dict.fromkeys(("anonymous", "file"), 0)
     with open("/proc/self/smaps") as smaps:  # noqa: PTH123 - a path would keep all lines
-        named, size, rss = True, 0, 0
         for line in smaps:
-            key, *rest = line.split(None, 5)
-            if not key.endswith(":"):
-                named = len(rest) == 5
-            elif key == "Size:":
-                size = int(rest[0]) * 1024
-            elif key == "Rss:":
-                rss = int(rest[0]) * 1024
-            elif key == "Anonymous:":
-                anonymous = int(rest[0]) * 1024
+            key, _, rest = line.partition(":")
+            if key == "Rss":
+                rss = int(rest.split()[0]) * 1024
+            elif key == "Anonymous":
+                anonymous = int(rest.split()[0]) * 1024
                 found["anonymous"] += anonymous
                 found["file"] += rss - anonymous
-                if not named and 0 < size - region <= 2 * mmap.PAGESIZE:
-                    found["arena"] += anonymous
     return found
 
 

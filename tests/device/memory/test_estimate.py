@@ -179,11 +179,11 @@ def test_gaps_in_the_arena_are_counted(kit: Kit) -> None:
     assert 0.98 * arena < estimate(more).activations - estimate(kit).activations < arena
 
 
-def test_what_the_arena_reserves_leaves_a_rest_larger_than_any_gap(kit: Kit) -> None:
+def test_what_the_arena_reserves_leaves_a_rest_larger_than_the_gaps(kit: Kit) -> None:
     """Also where the manifest is damaged: the runtime doubles a region until a tensor fits."""
     large = with_graph(kit, "step", arena=50_000_000)
     arena = max(arena_sizes(large.manifest, large.manifest.batch).values())
-    assert arena_region(large.manifest) == round(REGION_OVERHEAD * arena) >= round(2 * arena)
+    assert arena_region(large.manifest) == round(REGION_OVERHEAD * arena) >= round(1.5 * arena)
     for graph in kit.manifest.graphs:
         kit = with_graph(kit, graph, memory=0, arena=0)
     assert arena_region(kit.manifest) == LEAST_REGION

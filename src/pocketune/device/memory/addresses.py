@@ -23,7 +23,7 @@ _STACK = 8_400_000  # of each thread
 _NUMPY = 78_000_000
 _PRODUCTS = 33_600_000  # of numpy's linear algebra, for each of its threads
 _RUNTIME = 65_000_000
-_REGION = 1 << 25  # that the runtime's arena reserves for what is no kit; twice a kit's arena else
+_REGION = 1 << 25  # that the runtime's arena reserves at least; half more than a kit's arena else
 _DECODING = 2  # threads
 
 
@@ -65,7 +65,7 @@ def kit_addresses(resident: int, arena: int) -> int:
         resident: Bytes that are resident then and not yet.
         arena: Bytes of these in the runtime's arena.
     """
-    return resident + max(arena, _REGION - arena) + _PRODUCTS + _DECODING * _STACK
+    return resident + max(arena // 2, _REGION - arena) + _PRODUCTS + _DECODING * _STACK
 
 
 def _numpy_threads() -> int:
