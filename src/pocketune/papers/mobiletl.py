@@ -38,7 +38,9 @@ A gradient that no earlier layer needs is not computed. Group norm, which the pa
 counts as a norm on the batch's statistics. Pooling, biases and the loss take nothing.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import ClassVar
 
@@ -62,10 +64,12 @@ from pocketune.papers.counts import (
 from pocketune.papers.rules import Rules
 from pocketune.papers.trace import ModuleCall, ModuleTrace
 
-MEMORY_RULES: Rules[[ModuleCall, bool], LayerMemory] = Rules("mobiletl", base=tinytl.RULES)
+MemoryRules = Rules[[ModuleCall, bool], LayerMemory]
+
+MEMORY_RULES: MemoryRules = Rules("mobiletl", base=tinytl.RULES)
 """`rule(call, masks)`: bytes for one sample; `masks`, whether a gradient reaches the layer."""
 
-STORED_RULES: Rules[[ModuleCall, bool], LayerMemory] = Rules("mobiletl-stored", base=MEMORY_RULES)
+STORED_RULES: MemoryRules = Rules("mobiletl-stored", base=MEMORY_RULES)
 """`rule(call, masks)`: bytes for one sample, of which the saved ones count."""
 STORED_RULES.rule(nn.Hardsigmoid)(tinytl.keep_input)
 
@@ -81,15 +85,16 @@ class MobileTLMemory:
 
     def measure(self, trace: ModuleTrace, batch: int = 8) -> PublishedMemory:
         """Memory of a step of `batch` samples."""
-        costs = (
-            (call, rule(call, call.gradient_in)) for call, rule in MEMORY_RULES.of(trace.calls)
-        )
         return at_peak(
             self.name,
-            layer_by_layer(costs),
+            layer_by_layer(_costs(MEMORY_RULES, trace)),
             parameter_bytes=tinytl.parameter_bytes(trace),
             batch=batch,
         )
+
+
+def _costs(rules: MemoryRules, trace: ModuleTrace) -> Iterator[tuple[ModuleCall, LayerMemory]]:
+    return ((call, rule(call, call.gradient_in)) for call, rule in rules.of(trace.calls))
 
 
 @MEMORY_RULES.rule(nn.Conv2d, nn.Linear)
@@ -126,10 +131,7 @@ class MobileTLStored:
 
     def measure(self, trace: ModuleTrace, batch: int = 8) -> PublishedMemory:
         """Stored activations of `batch` samples."""
-        costs = (
-            (call, rule(call, call.gradient_in)) for call, rule in STORED_RULES.of(trace.calls)
-        )
-        return sum_of_kept(self.name, layer_by_layer(costs), batch=batch)
+        return sum_of_kept(self.name, layer_by_layer(_costs(STORED_RULES, trace)), batch=batch)
 
 
 @dataclass(frozen=True)
@@ -159,12 +161,6 @@ class MobileTLFlops:
         return LayerFlops(forward * count, backward * count if call.gradient_out else 0)
 
 
-def per_element(call: ModuleCall, batch: int, forward: int, backward: int) -> LayerFlops:
-    """This many FLOPs per element of the input; backward ones if its gradient is needed."""
-    count = batch * prod(call.input)
-    return LayerFlops(forward * count, backward * count if call.gradient_in else 0)
-
-
 @FLOPS_RULES.rule(nn.Conv2d)
 def _conv(call: ModuleCall, batch: int) -> LayerFlops:
     assert isinstance(call.module, nn.Conv2d)
@@ -187,53 +183,31 @@ def _matrix_flops(call: ModuleCall, *, macs: int, inputs: int) -> LayerFlops:
     return LayerFlops(2 * macs, weight + (2 * macs - inputs if call.gradient_in else 0))
 
 
-@FLOPS_RULES.rule(nn.BatchNorm2d, nn.GroupNorm)
-def _norm(call: ModuleCall, batch: int) -> LayerFlops:
-    return _normalized(call, batch, forward=7, input_gradient=11)
+_PER_ELEMENT: dict[type[nn.Module], tuple[int, int]] = {  # forward, gradient of the input
+    nn.BatchNorm2d: (7, 11),
+    nn.GroupNorm: (7, 11),
+    FrozenBatchNorm2d: (4, 2),
+    nn.ReLU: (1, 1),
+    nn.ReLU6: (1, 2),
+    nn.Hardswish: (4, 10),
+    SignedHardswish: (4, 1),
+    nn.Hardsigmoid: (3, 5),
+    nn.Identity: (0, 0),
+}
 
 
-@FLOPS_RULES.rule(FrozenBatchNorm2d)
-def _frozen_norm(call: ModuleCall, batch: int) -> LayerFlops:
-    return _normalized(call, batch, forward=4, input_gradient=2)
-
-
-def _normalized(call: ModuleCall, batch: int, *, forward: int, input_gradient: int) -> LayerFlops:
-    backward = 3 * call.weight_trained + call.bias_trained + input_gradient * call.gradient_in
+def _elementwise(call: ModuleCall, batch: int, *, forward: int, of_input: int) -> LayerFlops:
+    """FLOPs per element of the input; norms have a scale and a shift."""
+    backward = 3 * call.weight_trained + call.bias_trained + of_input * call.gradient_in
     count = batch * prod(call.input)
     return LayerFlops(forward * count, backward * count)
 
 
-@FLOPS_RULES.rule(nn.ReLU)
-def _relu(call: ModuleCall, batch: int) -> LayerFlops:
-    return per_element(call, batch, forward=1, backward=1)
-
-
-@FLOPS_RULES.rule(nn.ReLU6)
-def _relu6(call: ModuleCall, batch: int) -> LayerFlops:
-    return per_element(call, batch, forward=1, backward=2)
-
-
-@FLOPS_RULES.rule(nn.Hardswish)
-def _hardswish(call: ModuleCall, batch: int) -> LayerFlops:
-    return per_element(call, batch, forward=4, backward=10)
-
-
-@FLOPS_RULES.rule(SignedHardswish)
-def _signed_hardswish(call: ModuleCall, batch: int) -> LayerFlops:
-    return per_element(call, batch, forward=4, backward=1)
-
-
-@FLOPS_RULES.rule(nn.Hardsigmoid)
-def _hardsigmoid(call: ModuleCall, batch: int) -> LayerFlops:
-    return per_element(call, batch, forward=3, backward=5)
+for _layer, (_forward, _of_input) in _PER_ELEMENT.items():
+    FLOPS_RULES.rule(_layer)(partial(_elementwise, forward=_forward, of_input=_of_input))
 
 
 @FLOPS_RULES.rule(SqueezeExcite)
 def _product(call: ModuleCall, batch: int) -> LayerFlops:
     count = batch * prod(call.input)
     return LayerFlops(count, 5 * count if call.gradient_out else 0)
-
-
-@FLOPS_RULES.rule(nn.Identity)
-def _free(call: ModuleCall, batch: int) -> LayerFlops:
-    return LayerFlops(0, 0)
