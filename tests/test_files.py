@@ -18,8 +18,6 @@ from hypothesis import strategies as st
 
 from pocketune.errors import PocketuneError
 from pocketune.files import (
-    cache_folder,
-    cached,
     is_partial,
     make_folder_of,
     partial,
@@ -423,35 +421,11 @@ def test_both_ends_of_a_long_name_are_shown():
     assert text.endswith("end.png")
 
 
-@pytest.mark.parametrize(
-    ("platform", "variables", "folder"),
-    [
-        ("linux", {}, "/home/ann/.cache/pocketune"),
-        ("linux", {"XDG_CACHE_HOME": "/tmp/x"}, "/tmp/x/pocketune"),
-        ("darwin", {}, "/home/ann/Library/Caches/pocketune"),
-        ("win32", {"LOCALAPPDATA": "/local"}, "/local/pocketune"),
-        ("linux", {"POCKETUNE_CACHE": "/tmp/own"}, "/tmp/own"),
-        ("linux", {"POCKETUNE_CACHE": "~/own"}, "/home/ann/own"),
-    ],
-)
-def test_the_cache_is_the_users_own_or_the_one_that_is_named(
-    platform: str, variables: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("POCKETUNE_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {"HOME": "/home/ann", **variables}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "platform", platform)
-    assert cache_folder() == Path(folder)
-
-
 @pytest.mark.timeout(20)
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
-def test_a_pipe_is_not_opened_for_reading(tmp_path, monkeypatch):
+def test_a_pipe_is_not_opened_for_reading(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="not a regular file"):
         regular(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "none"):
         assert regular(path) is path
-    monkeypatch.setenv("POCKETUNE_CACHE", str(tmp_path))
-    assert cached("pipe", lambda: 3, int, lambda value: b"%d" % value) == 3

@@ -16,20 +16,19 @@ import time
 import zipfile
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from pocketune.errors import PocketuneError, printable
 
 if sys.platform == "darwin":
     import fcntl
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from io import RawIOBase
     from typing import IO
 
     from pocketune.arrays import StrPath
 
-T = TypeVar("T")
 ARCHIVE_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)
 """Errors that the standard library raises for an archive that is damaged, encrypted (RuntimeError)
 or of a version that it does not know."""
@@ -304,45 +303,3 @@ def _why(error: BaseException, remedy: str) -> str:
     found = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = shown(found.splitlines()[0], 300)  # other libraries write pages, with what they read
     return f"{reason}; {remedy}" if remedy else reason
-
-
-def cache_folder() -> Path:
-    """The folder for what can be computed again: `POCKETUNE_CACHE`, or the user's own cache.
-
-    It need not exist.
-    """
-    named = os.environ.get("POCKETUNE_CACHE")
-    if named:
-        return Path(named).expanduser()
-    home = Path.home()
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = home / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    return base / "pocketune"
-
-
-def cached(
-    name: str, make: Callable[[], T], parse: Callable[[bytes], T], dump: Callable[[T], bytes]
-) -> T:
-    """A value from a file in the cache folder; without one that can be read, made and kept there.
-
-    A cache that cannot be written is not an error.
-
-    Args:
-        name: The file, relative to the cache folder.
-        make: Makes the value.
-        parse: The value of a file; raises PocketuneError if it is damaged.
-        dump: The file of a value.
-    """
-    path = cache_folder() / name
-    with contextlib.suppress(OSError, PocketuneError):
-        return parse(regular(path).read_bytes())
-    value = make()
-    with contextlib.suppress(OSError, PocketuneError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            file.write_bytes(dump(value))
-    return value

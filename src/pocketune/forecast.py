@@ -14,7 +14,7 @@ import onnx
 import torch
 
 import pocketune
-from pocketune import files
+from pocketune import user_cache
 from pocketune.compiler.draft import draft as draft_network
 from pocketune.kit.manifest import Manifest
 from pocketune.methods import Method, adapt, method_to_dict
@@ -110,7 +110,7 @@ def _kept(facts: dict[str, Any], drafted: Callable[[], Manifest]) -> Manifest:
     """The draft of these facts, from the cache if it is there."""
     key = json.dumps({**facts, "code": _code()}, sort_keys=True).encode()
     name = f"drafts/{hashlib.sha256(key).hexdigest()[:32]}.json"
-    return files.cached(
+    return user_cache.cached(
         name,
         drafted,
         lambda content: Manifest.from_json(content, name),

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pocketune import files
+from pocketune import user_cache
 from pocketune.device.engine.session import RUNTIME, open_session
 from pocketune.device.machine import Machine
 from pocketune.device.train.optimizer import Adam
@@ -103,7 +103,7 @@ def measure_speed() -> Speed:
     machine = Machine.current()
     key = [RUNTIME, machine.system, machine.processor, machine.cores, _PROBES.stat().st_size]
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-    return files.cached(
+    return user_cache.cached(
         f"speed/{name}.json",
         _measure,
         lambda content: read_object(Speed, parse_object(content, name), name),
