@@ -18,14 +18,19 @@ from pocketune.data.labels.layouts import (
     has_folder,
     in_class_folders,
     in_use,
-    is_annotations,
     wrapper,
 )
 from pocketune.data.labels.listings import choose_tables, read_tables
 from pocketune.data.labels.lists import content, read_list
 from pocketune.data.labels.rows import is_table
 from pocketune.data.labels.tables import has_titles
-from pocketune.data.masks.coco import ANNOTATIONS, SUFFIX, annotations_among, read_annotations
+from pocketune.data.masks.coco import (
+    ANNOTATIONS,
+    SUFFIX,
+    annotations_among,
+    is_annotations,
+    read_annotations,
+)
 from pocketune.data.masks.colored import LABEL_MAP, ColoredSource, parse_label_map
 from pocketune.data.masks.drawn import Drawn
 from pocketune.data.masks.labelme import is_labelme, read_labelme

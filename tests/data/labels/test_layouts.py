@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pocketune.data.examples import Example
 from pocketune.data.labels.layouts import in_class_folders, in_use, wrapper
+from pocketune.data.names import Names
 
 
 class TestFolders:
@@ -29,11 +30,11 @@ class TestFolders:
         ],
     )  # fmt: skip
     def test_the_class_is_the_first_folder_below_the_part(self, names, examples) -> None:
-        assert in_class_folders(names) == ([Example(*each) for each in examples], [])
+        assert in_class_folders(Names(names)) == ([Example(*each) for each in examples], [])
 
     def test_what_lies_in_no_class_or_no_part_is_outside(self) -> None:
         examples, outside = in_class_folders(
-            ["train/a/1", "val/a/2", "train/loose", "other/b/3", "4"]
+            Names(["train/a/1", "val/a/2", "train/loose", "other/b/3", "4"])
         )
         assert [example.name for example in examples] == ["train/a/1", "val/a/2"]
         assert outside == ["train/loose", "other/b/3", "4"]
@@ -52,11 +53,11 @@ class TestFolders:
     )
     def test_notes_may_lie_beside_the_folder_around_the_classes(self, notes, label) -> None:
         """A table may tell the classes instead."""
-        examples, _ = in_class_folders([*notes, "r/s/a/2", "r/s/b/3"])
+        examples, _ = in_class_folders(Names([*notes, "r/s/a/2", "r/s/b/3"]))
         assert label in {example.label for example in examples}
 
     def test_nothing(self) -> None:
-        assert in_class_folders([]) == ([], [])
+        assert in_class_folders(Names()) == ([], [])
 
     @given(
         st.lists(
@@ -67,7 +68,7 @@ class TestFolders:
         )
     )
     def test_every_file_is_an_example_or_outside(self, names: list[str]) -> None:
-        examples, outside = in_class_folders(names)
+        examples, outside = in_class_folders(Names(names))
         assert sorted([*(example.name for example in examples), *outside]) == sorted(names)
         assert all(example.label for example in examples)
 
@@ -85,7 +86,7 @@ class TestFolders:
     ],
 )
 def test_the_folder_around_everything(names: list[str], prefix: str) -> None:
-    assert wrapper(names) == prefix
+    assert wrapper(Names(names)) == prefix
 
 
 def test_the_parts_that_are_in_use() -> None:

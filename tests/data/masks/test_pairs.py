@@ -11,6 +11,7 @@ from PIL import Image
 
 from pocketune.data import has_test, load_splits
 from pocketune.data.masks.pairs import read_pairs
+from pocketune.data.names import Names
 from pocketune.data.sources import FolderSource
 from pocketune.errors import PocketuneError
 
@@ -222,7 +223,7 @@ files = st.tuples(st.lists(words, max_size=3), st.sampled_from(["1.png", "1.jpg"
 def test_any_tree_is_read_or_refused(names):
     """Each image has one mask, and no file is both; otherwise the tree is refused, or no layout."""
     try:
-        found = read_pairs(sorted(names), FolderSource(Path("nowhere")), "photos")
+        found = read_pairs(Names(sorted(names)), FolderSource(Path("nowhere")), "photos")
     except PocketuneError:
         found = None
     if found is not None:

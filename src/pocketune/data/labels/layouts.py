@@ -5,7 +5,6 @@ Class folders are `cats/1.jpg`, or `train/cats/1.jpg` and `val/cats/2.jpg`.
 
 from __future__ import annotations
 
-import posixpath
 import re
 from typing import TYPE_CHECKING, Literal
 
@@ -13,11 +12,12 @@ import numpy as np
 
 from pocketune.data.examples import Example, Examples, Repeated
 from pocketune.data.labels.rows import is_table
-from pocketune.data.names import Names
 from pocketune.tasks.base import as_label
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Sequence
+
+    from pocketune.data.names import Names
 
 TRAIN, VALIDATION, TEST = "train", "val", "test"
 PARTS = {
@@ -35,7 +35,6 @@ validation photos; or they validate if there are no others, as in an evaluation.
 _OF_PHOTOS = re.compile(
     rf"(({'|'.join(PARTS)})[-_ ]?)?(images?|imgs?|photos?|pictures?)?", re.IGNORECASE
 )
-_COCO = re.compile(r"(annotations|_annotations\.coco|instances_\w+)\.json", re.IGNORECASE)
 
 
 def in_use(examples: Iterable[Example], test: TestUse = "hold out") -> Examples:
@@ -49,7 +48,7 @@ def in_use(examples: Iterable[Example], test: TestUse = "hold out") -> Examples:
     return packed.of_parts(present)
 
 
-def in_class_folders(names: Sequence[str]) -> tuple[Examples, Names]:
+def in_class_folders(names: Names) -> tuple[Examples, Names]:
     """The examples among `names`, of all parts: every file in a class folder, at any depth.
 
     Since "train" or "valid" may also be the name of a class, `train` is a part only if it holds
@@ -61,17 +60,16 @@ def in_class_folders(names: Sequence[str]) -> tuple[Examples, Names]:
     Returns:
         The examples, and the files outside the class folders or outside the parts.
     """
-    packed = names if isinstance(names, Names) else Names(names)
-    places, numbers = packed.folders()
-    with_tables = {name.rpartition("/")[0] for name in packed if is_table(name)}
+    places, numbers = names.folders()
+    with_tables = {name.rpartition("/")[0] for name in names if is_table(name)}
     read = _labels(places, _around(places, with_tables))  # notes may lie beside the folder
     known = np.array([found is not None for found in read], bool)[numbers]
     kept = numbers[known]
     labels, parts = (
         Repeated.of(found and found[field] for found in read).take(kept) for field in (0, 1)
     )
-    inside = Examples.of(packed.take(np.flatnonzero(known)), labels, parts)
-    return inside, packed.take(np.flatnonzero(~known))
+    inside = Examples.of(names.take(np.flatnonzero(known)), labels, parts)
+    return inside, names.take(np.flatnonzero(~known))
 
 
 def _labels(places: Sequence[str], prefix: str) -> list[tuple[str, str | None] | None]:
@@ -108,45 +106,27 @@ def part_of_photos(folder: str) -> str | None:
     return PARTS.get(named[2].casefold()) if named and named[2] else None
 
 
-def folders(names: Sequence[str]) -> list[str]:
-    """The folders that files are in; the root is empty."""
-    return (names if isinstance(names, Names) else Names(names)).folders()[0]
-
-
-def wrapper(names: Sequence[str]) -> str:
+def wrapper(names: Names) -> str:
     """The path, with its slash, of the folder that contains everything, as in many archives.
 
     It is empty if the root holds more than one folder, or if the folder is the only class.
     """
-    return wrapper_of(folders(names))
-
-
-def wrapper_of(places: Collection[str]) -> str:
-    """The same, from the folders that files are in."""
+    places, _ = names.folders()
     return _around(places, places)
 
 
 def _around(places: Collection[str], last: Collection[str]) -> str:
-    """The same, at most the first of the folders `last` on the way; others may have files, too."""
+    """The folder around these, at most the first of `last` on the way; others may have files."""
     prefix = ""
     while True:
         inside = {place[len(prefix) :] for place in places if place.startswith(prefix)} - {""}
-        tops = {_top(place) for place in inside}
+        tops = {place.partition("/")[0] for place in inside}
         if len(tops) != 1 or inside == tops or prefix.removesuffix("/") in last:
             return prefix
         prefix += tops.pop() + "/"
 
 
-def _top(place: str) -> str:
-    return place.partition("/")[0]
-
-
-def is_annotations(name: str) -> bool:
-    """Whether a file has the name of annotations in COCO's format."""
-    return _COCO.fullmatch(posixpath.basename(name)) is not None
-
-
-def has_folder(names: Sequence[str], wanted: Iterable[str]) -> bool:
+def has_folder(names: Names, wanted: Iterable[str]) -> bool:
     """Whether any file is in a folder of one of these names, at any depth and in any case."""
-    parts = {part.casefold() for folder in folders(names) for part in folder.split("/")}
+    parts = {part.casefold() for folder in names.folders()[0] for part in folder.split("/")}
     return not parts.isdisjoint(wanted)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pocketune.data.examples import Example, Examples, unique
 from pocketune.data.labels.columns import names_files
-from pocketune.data.labels.layouts import PARTS, TRAIN, TestUse, folders, in_use
+from pocketune.data.labels.layouts import PARTS, TRAIN, TestUse, in_use
 from pocketune.data.labels.lists import read_list
 from pocketune.data.labels.places import Places
 from pocketune.data.labels.rows import JSON_LINES, is_table, read_rows
@@ -28,7 +28,7 @@ _LABELS = ("labels", "train_labels", "trainlabels", "list_attr_celeba")
 """Names of the table of the labels, where there are others beside it, without the suffix."""
 
 
-def choose_tables(source: Source, names: Sequence[str], prefix: str) -> list[str]:
+def choose_tables(source: Source, names: Names, prefix: str) -> list[str]:
     """The tables that list the photos of a folder; empty for none, or if it is not certain.
 
     It is the one table beside all folders, or in the one folder of all files. Of several, it is
@@ -46,7 +46,7 @@ def choose_tables(source: Source, names: Sequence[str], prefix: str) -> list[str
     beside = [name for name in beside if not name.lower().endswith(JSON_LINES)] or beside
     if len(beside) > 1:
         return _main_tables(source, beside)
-    if beside or (tables and len(folders(names)) == 1):
+    if beside or (tables and len(names.folders()[0]) == 1):
         return beside or tables[: len(tables) == 1]
     places = {name: posixpath.dirname(name)[len(prefix) :].casefold() for name in tables}
     inside = [name for name in tables if places[name] in PARTS]

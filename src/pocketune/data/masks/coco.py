@@ -28,6 +28,7 @@ from pocketune.tasks.segmentation import Mask
 SUFFIX = ".json"
 ANNOTATIONS = "annotations"
 """The folder of files of annotations, beside that of their images."""
+_NAMES = re.compile(r"(annotations|_annotations\.coco|instances_\w+)\.json", re.IGNORECASE)
 _PART = re.compile(rf"(?:instances_)?({'|'.join(PARTS)})\d*", re.IGNORECASE)
 _TRIED = 8
 """Files that are read to know whether they are annotations. Files for each photo are more."""
@@ -35,12 +36,17 @@ _RECORDS = 1_000
 """Records that are read of each, such as the licenses and categories."""
 
 
+def is_annotations(name: str) -> bool:
+    """Whether a file has the name of annotations in COCO's format."""
+    return _NAMES.fullmatch(posixpath.basename(name)) is not None
+
+
 def annotations_among(files: Sequence[str], source: Source) -> list[str]:
     """Those of a few files that are annotations, by their first images or objects."""
-    return [file for file in files if _is_annotations(file, source)] if len(files) <= _TRIED else []
+    return [file for file in files if _has_records(file, source)] if len(files) <= _TRIED else []
 
 
-def _is_annotations(file: str, source: Source) -> bool:
+def _has_records(file: str, source: Source) -> bool:
     damage = (OSError, ValueError, RecursionError, *ARCHIVE_DAMAGE)
     with suppress(*damage), source.open(file) as raw:
         for kind, record in islice(members(io.TextIOWrapper(raw, "utf-8-sig")), _RECORDS):

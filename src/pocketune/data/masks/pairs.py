@@ -8,7 +8,7 @@ the lists `ImageSets/Segmentation/train.txt` and `val.txt`.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ _Keyed = dict[str, str]  # file names by what an image and its mask have in comm
 
 
 def read_pairs(
-    names: Sequence[str], source: Source, where: str, test: TestUse = "hold out"
+    names: Names, source: Source, where: str, test: TestUse = "hold out"
 ) -> Examples | None:
     """The images that have a mask, with the masks as labels; None if there are no such folders.
 

@@ -26,13 +26,12 @@ from pocketune.errors import counted
 from pocketune.files import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from pocketune.arrays import StrPath
     from pocketune.data import ImageDataset
     from pocketune.data.masks.numbered import AfterMask
+    from pocketune.data.names import Names
     from pocketune.device.train.settings import TrainSettings
     from pocketune.kit.kit import Kit
     from pocketune.kit.manifest import Manifest
@@ -219,7 +218,7 @@ class Photos:
         return self.splits.fingerprint()
 
 
-def count_named(names: Sequence[str], place: Path, known: NDArray[np.uint32]) -> int:
+def count_named(names: Names, place: Path, known: NDArray[np.uint32]) -> int:
     """How many photos have names with these checksums.
 
     A table beside the folder of the photos, or an archive of it, names the folder too: names are
