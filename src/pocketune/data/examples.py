@@ -81,8 +81,8 @@ class Repeated(Sequence[Hashable]):
         return [self.values[number] for number in distinct(self.numbers)]
 
 
-class Masks(Sequence[Mask]):
-    """Masks with their pixels, packed; each is made when it is asked for."""
+class MaskLabels(Sequence[Mask]):
+    """Masks as labels, with their pixels, packed; each is made when it is asked for."""
 
     __slots__ = ("_ends", "_names", "_pixels", "_values")
     __hash__ = None  # type: ignore[assignment]
@@ -98,8 +98,8 @@ class Masks(Sequence[Mask]):
     @overload
     def __getitem__(self, index: int) -> Mask: ...
     @overload
-    def __getitem__(self, index: slice) -> Masks: ...
-    def __getitem__(self, index: int | slice) -> Mask | Masks:
+    def __getitem__(self, index: slice) -> MaskLabels: ...
+    def __getitem__(self, index: int | slice) -> Mask | MaskLabels:
         if isinstance(index, slice):
             return self.take(np.arange(len(self))[index])
         return Mask(self._names[index], self._counts(range(len(self))[index]))
@@ -107,14 +107,14 @@ class Masks(Sequence[Mask]):
     def __iter__(self) -> Iterator[Mask]:
         return map(Mask, self._names, map(self._counts, range(len(self))))
 
-    def take(self, indices: npt.NDArray[np.integer]) -> Masks:
+    def take(self, indices: npt.NDArray[np.integer]) -> MaskLabels:
         """The masks at these indices, in that order."""
-        counting = _CountingMasks()
+        packing = _PackingMasks()
         for index in indices.tolist():
-            counting.add(self[index])
-        return counting.done()
+            packing.add(self[index])
+        return packing.done()
 
-    def distinct(self) -> Masks:
+    def distinct(self) -> MaskLabels:
         """All of them."""
         return self
 
@@ -137,19 +137,19 @@ class Examples(Sequence[Example]):
 
     def __init__(self, examples: Iterable[Example] = ()) -> None:
         names, parts = Packing(), _Counting()
-        labels: _Counting | _CountingMasks = _Counting()
+        labels: _Counting | _PackingMasks = _Counting()
         for name, label, part in examples:
             if isinstance(label, Mask) and not names.count:
-                labels = _CountingMasks()
+                labels = _PackingMasks()
             names.add(name)
             labels.add(label)
             parts.add(part)
         self.names = Names.of(names)
-        self.labels: Repeated | Masks = labels.done()
+        self.labels: Repeated | MaskLabels = labels.done()
         self.parts = parts.done()
 
     @classmethod
-    def of(cls, names: Names, labels: Repeated | Masks, parts: Repeated) -> Examples:
+    def of(cls, names: Names, labels: Repeated | MaskLabels, parts: Repeated) -> Examples:
         """The examples of these names, with a label and a part for each."""
         made = cls.__new__(cls)
         made.names, made.labels, made.parts = names, labels, parts
@@ -247,7 +247,7 @@ class _Counting:
         return Repeated(tuple(self._known), np.array(self._numbers, np.uint32))
 
 
-class _CountingMasks:
+class _PackingMasks:
     """Packs masks as they come."""
 
     def __init__(self) -> None:
@@ -262,5 +262,5 @@ class _CountingMasks:
         self._ends.append(len(self._values))
         self._names.add(mask.name)
 
-    def done(self) -> Masks:
-        return Masks(Names.of(self._names), self._ends, self._values, self._pixels)
+    def done(self) -> MaskLabels:
+        return MaskLabels(Names.of(self._names), self._ends, self._values, self._pixels)

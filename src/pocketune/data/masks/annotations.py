@@ -79,14 +79,19 @@ class _Reader:
         self.labels: dict[int, str] = {}
         self.listed: list[str] = []
         self._box: Mapping[str, Any] | None = None  # the first object without an outline
+        self._lists = {
+            "images": self._add_image,
+            "categories": self._add_category,
+            "annotations": self._add_object,
+        }
 
     def add(self, kind: str, record: Any) -> None:
         """A record of one of the lists; others are of no use."""
-        if kind not in ("images", "categories", "annotations"):
+        if kind not in self._lists:
             return
         if not isinstance(record, dict):
             self._refuse(f"is damaged: {kind} are not objects", raises=NoMasks)
-        getattr(self, f"_add_{kind}")(record)
+        self._lists[kind](record)
 
     def check(self) -> None:
         """Check that there is a record of each image and category that an object names.
@@ -112,12 +117,9 @@ class _Reader:
             if name == other:
                 self._refuse(f"has the image {name} twice", "keep one of them")
 
-    def _add_images(self, record: Mapping[str, Any]) -> None:
-        file, height, width = (
-            record.get("file_name"),
-            record.get("height", 0),
-            record.get("width", 0),
-        )
+    def _add_image(self, record: Mapping[str, Any]) -> None:
+        file = record.get("file_name")
+        height, width = record.get("height", 0), record.get("width", 0)
         if not isinstance(file, str) or not is_side(height) or not is_side(width):
             self._refuse(f"has the image {file} without a file_name, a height or a width")
         number = self._number(self.images, record, "id")
@@ -126,7 +128,7 @@ class _Reader:
         self.files[number] = file.replace("\\", "/")
         self.sizes[number] = int(height), int(width)
 
-    def _add_categories(self, record: Mapping[str, Any]) -> None:
+    def _add_category(self, record: Mapping[str, Any]) -> None:
         label = record.get("name")
         if not is_label(label):
             self._refuse(f"has the category {record.get('id')} without a name")
@@ -134,7 +136,7 @@ class _Reader:
         self.labels[self._number(self.categories, record, "id")] = label
         self.listed.append(label)
 
-    def _add_annotations(self, record: Mapping[str, Any]) -> None:
+    def _add_object(self, record: Mapping[str, Any]) -> None:
         image = self._number(self.images, record, "image_id")
         category = self._number(self.categories, record, "category_id")
         outline = record.get("segmentation")

@@ -47,11 +47,6 @@ class ColoredSource(DrawnSource):
         self._codes = np.array(sorted(colors), np.uint32)
         self._values = np.array([colors[code] for code in sorted(colors)], np.uint8)
 
-    @property
-    def files(self) -> Source:
-        """The files alone, whose masks have colors."""
-        return self._source
-
     def file_of(self, name: str) -> str | None:
         """See `DrawnSource`."""
         return name if self._masks.find(name) is not None else None
@@ -59,7 +54,7 @@ class ColoredSource(DrawnSource):
     @contextmanager
     def draw(self, name: str) -> Iterator[IO[bytes]]:
         """See `DrawnSource`."""
-        with self._source.open(name) as file:
+        with self.files.open(name) as file:
             mask = self._numbered(file, name)
             file.seek(0)
             if mask is None:

@@ -41,13 +41,14 @@ class DrawnSource(ABC):
     """The files of another source, and masks; see `Source`.
 
     Attributes:
+        files: The other source.
         mask_bytes: Bytes for each pixel of a mask while it is read.
     """
 
     mask_bytes: ClassVar[int] = DRAWN_MASK_BYTES
 
     def __init__(self, source: Source) -> None:
-        self._source = source
+        self.files = source
 
     @abstractmethod
     def file_of(self, name: str) -> str | None:
@@ -60,30 +61,30 @@ class DrawnSource(ABC):
     @property
     def root(self) -> Path:
         """See `Source`."""
-        return self._source.root
+        return self.files.root
 
     def names(self) -> Names:
         """See `Source`."""
-        return self._source.names()
+        return self.files.names()
 
     def empty_folders(self) -> list[str]:
         """See `Source`."""
-        return self._source.empty_folders()
+        return self.files.empty_folders()
 
     def beginning(self, name: str, size: int) -> bytes:
         """See `Source`."""
-        return self._source.beginning(name, size)
+        return self.files.beginning(name, size)
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """See `Source`."""
         is_mask = self.file_of(name) is not None
-        with self.draw(name) if is_mask else self._source.open(name) as opened:
+        with self.draw(name) if is_mask else self.files.open(name) as opened:
             yield opened
 
     def stamp(self, name: str) -> tuple[int, ...]:
         """See `Source`; a mask changes with the file that it is drawn from."""
-        return self._source.stamp(self.file_of(name) or name)
+        return self.files.stamp(self.file_of(name) or name)
 
 
 def values_of(labels: Iterable[str], where: str) -> dict[str, int]:

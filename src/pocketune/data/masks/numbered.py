@@ -17,6 +17,7 @@ from pocketune.data.examples import Example, Examples
 from pocketune.data.images.cost import MASK_BYTES, LargestDecoding, turn_for
 from pocketune.data.images.decode import oriented_size
 from pocketune.data.images.opening import UnreadableImage, open_image, reading_image
+from pocketune.data.masks.drawn import DrawnSource
 from pocketune.data.masks.values import VALUES
 from pocketune.errors import PocketuneError, printable
 from pocketune.files import Skipped, shown
@@ -118,17 +119,12 @@ def _scanned(
         values, colors = _values(file, mask)
     if values.shape[::-1] != size:
         height, width = values.shape
-        from pocketune.data.masks.drawn import DrawnSource  # which most runs do not need
-
-        drawn = isinstance(source, DrawnSource)
+        remedy = "save the mask at the image's size"
+        if isinstance(source, DrawnSource):
+            remedy = "correct the size in the annotations"
         raise PocketuneError(
             f"the mask {shown(mask)} has {width} x {height} pixels and its image {shown(image)} "
-            f"{size[0]} x {size[1]}; "
-            + (
-                "correct the size in the annotations"
-                if drawn
-                else "save the mask at the image's size"
-            )
+            f"{size[0]} x {size[1]}; {remedy}"
         )
     counts = count_values(values)
     pixels = tuple((value, int(counts[value])) for value in np.flatnonzero(counts).tolist())

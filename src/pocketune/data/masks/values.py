@@ -69,9 +69,6 @@ class MaskOptions:
                 )
 
 
-# Names of values.
-
-
 def value_names(
     masks: Sequence[Mask],
     options: MaskOptions,

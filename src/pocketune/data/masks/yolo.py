@@ -106,11 +106,6 @@ class YoloSource(DrawnSource):
         super().__init__(source)
         self._labels, self._images, self._values = labels, images, values
 
-    @property
-    def files(self) -> Source:
-        """The files alone; labels are of photos of any size."""
-        return self._source
-
     def file_of(self, name: str) -> str | None:
         """See `DrawnSource`."""
         is_label = _is_text(name) and self._labels.find(name) is not None
@@ -122,9 +117,9 @@ class YoloSource(DrawnSource):
         index = self._labels.find(name)
         assert index is not None  # as `file_of` says
         image = self._images[index]
-        with reading_image(image), self._source.open(image) as file, open_image(file) as photo:
+        with reading_image(image), self.files.open(image) as file, open_image(file) as photo:
             width, height = oriented_size(photo)
-        with self._source.open(name) as file:
+        with self.files.open(name) as file:
             polygons = _polygons(content(file, name), name, (width, height), self._values)
         with drawing(height, width) as canvas:
             for corners, value in sorted(polygons, key=lambda each: -area(each[0])):
@@ -151,20 +146,22 @@ def _polygons(
             label, *numbers = map(float, line.split())
             corners = corners_of(numbers)
         except ValueError:
-            raise _refused(
-                f"{place} no class and corners of a polygon", "export it again"
+            raise PocketuneError(
+                f"{place} no class and corners of a polygon; export it again"
             ) from None
         if len(numbers) == _BOX:
-            raise _refused(
-                f"{place} a box, but masks are drawn from polygons, and boxes are not supported",
-                "export the polygons, as for YOLO segmentation",
+            raise PocketuneError(
+                f"{place} a box, but masks are drawn from polygons, and boxes are not supported; "
+                "export the polygons, as for YOLO segmentation"
             )
         if len(corners) < _FEWEST or np.abs(corners).max() > _LARGEST:
-            raise _refused(
-                f"{place} no corners as fractions of the sides of the image", "export it again"
+            raise PocketuneError(
+                f"{place} no corners as fractions of the sides of the image; export it again"
             )
         if label not in values:
-            raise _refused(f"{place} the class {label:g}, which has no name", "add it to data.yaml")
+            raise PocketuneError(
+                f"{place} the class {label:g}, which has no name; add it to data.yaml"
+            )
         found.append((corners * np.array(size, np.float32), values[int(label)]))
     return found
 
@@ -198,7 +195,3 @@ def _class_names(names: Names, prefix: str, source: Source) -> dict[int, str] | 
 
 def _labels(names: Mapping[int, str]) -> dict[int, str]:
     return {number: as_label(name) for number, name in sorted(names.items())}
-
-
-def _refused(what: str, remedy: str) -> PocketuneError:
-    return PocketuneError(f"{what}; {remedy}")
