@@ -22,10 +22,10 @@ from ..conftest import divided_jpeg
 def test_the_segments_of_a_jpeg(encoded, noise) -> None:
     data = encoded(noise(0), "JPEG")
     found = list(jpeg_segments(io.BytesIO(data)))
-    assert [found[0].start, found[-1].marker] == [2, SCAN]
+    assert [found[0].start, found[-1].kind] == [2, SCAN]
     for one, other in pairwise(found):
         assert one.end == other.start
-        assert data[one.start : one.start + 2] == bytes([0xFF, one.marker])
+        assert data[one.start : one.start + 2] == bytes([0xFF, one.kind])
 
 
 def test_the_chunks_of_a_png(encoded, noise) -> None:
@@ -39,10 +39,10 @@ def test_the_extensions_of_a_gif(encoded, noise) -> None:
         picture = noise(0).quantize(colors)
         data = encoded(picture, "GIF", comment=b"c" * 700, duration=90, loop=0)
         found = list(gif_extensions(io.BytesIO(data)))
-        assert sorted(each.label for each in found) == [0xF9, 0xFE, 0xFF]
+        assert sorted(each.kind for each in found) == [0xF9, 0xFE, 0xFF]
         for one, other in pairwise(found):
             assert one.end == other.start
-            assert data[one.start : one.start + 2] == bytes([0x21, one.label])
+            assert data[one.start : one.start + 2] == bytes([0x21, one.kind])
         assert data[found[-1].end] == 0x2C
         assert list(gif_extensions(io.BytesIO(data[: found[-1].start]))) == found[:-1]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from pocketune.data.images.segments import SCAN
@@ -66,15 +67,13 @@ def read_header(read: Callable[[int], bytes]) -> Header | None:
     Args:
         read: Gives the first bytes of the file, as many as it is asked for, if there are so many.
     """
-    data = read(BEGINNING)
-    parse = _jpeg if data.startswith(b"\xff\xd8\xff") else _png
-    try:
-        try:
-            return parse(data)
-        except (IndexError, struct.error):
-            return parse(read(LARGEST)) if len(data) == BEGINNING else None
-    except (IndexError, struct.error):
-        return None
+    for size in (BEGINNING, LARGEST):
+        data = read(size)
+        with suppress(IndexError, struct.error):
+            return _jpeg(data) if data.startswith(b"\xff\xd8\xff") else _png(data)
+        if len(data) < size:
+            break
+    return None
 
 
 def _jpeg(data: bytes) -> Header | None:

@@ -42,7 +42,7 @@ def without_metadata(file: IO[bytes]) -> IO[bytes]:
     elif head == b"\x89PNG\r\n\x1a\n":
         left_out = list(_chunks(file))
     elif head.startswith(b"GIF8"):
-        left_out = _much(each[1:] for each in gif_extensions(file) if each.label == _COMMENT)
+        left_out = _much(each[1:] for each in gif_extensions(file) if each.kind == _COMMENT)
     file.seek(0)
     return cast("IO[bytes]", _View(file, left_out)) if left_out else file
 
@@ -51,7 +51,7 @@ def _segments(file: IO[bytes]) -> list[tuple[int, int]]:
     """The segments of metadata of a JPEG that has much of it, but the first of each needed kind."""
     metadata, needed = [], set[bytes]()
     for segment in jpeg_segments(file):
-        if segment.marker != _COMMENT and segment.marker not in _APPLICATION:
+        if segment.kind != _COMMENT and segment.kind not in _APPLICATION:
             continue
         start = file.read(32)
         kind = next((each for each in _DECODING if start.startswith(each)), b"")

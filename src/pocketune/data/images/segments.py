@@ -27,43 +27,15 @@ _WITHOUT_LENGTH = frozenset({0x01, 0xFF, *range(0xD0, 0xDA)})
 
 
 class Segment(NamedTuple):
-    """A segment of a JPEG.
+    """A segment of a JPEG, a chunk of a PNG or an extension of a GIF.
 
     Attributes:
-        marker: The second byte of its marker.
-        start: Position of the marker in the file.
-        end: Position behind the segment.
+        kind: The second byte of its marker, the chunk's type such as `IHDR`, or the label.
+        start: Position of its first byte in the file.
+        end: Position behind it.
     """
 
-    marker: int
-    start: int
-    end: int
-
-
-class Chunk(NamedTuple):
-    """A chunk of a PNG.
-
-    Attributes:
-        kind: Such as `IHDR`.
-        start: Position of its length in the file.
-        end: Position behind its checksum.
-    """
-
-    kind: bytes
-    start: int
-    end: int
-
-
-class Extension(NamedTuple):
-    """An extension of a GIF.
-
-    Attributes:
-        label: The byte that says what it is.
-        start: Position in the file.
-        end: Position behind its last block.
-    """
-
-    label: int
+    kind: int | bytes
     start: int
     end: int
 
@@ -89,7 +61,7 @@ def jpeg_segments(file: IO[bytes]) -> Iterator[Segment]:
         position = fill = end
 
 
-def png_chunks(file: IO[bytes]) -> Iterator[Chunk]:
+def png_chunks(file: IO[bytes]) -> Iterator[Segment]:
     """The chunks of a PNG until its first pixels, likewise."""
     position = 8
     while True:
@@ -99,13 +71,13 @@ def png_chunks(file: IO[bytes]) -> Iterator[Chunk]:
             return
         length, kind = struct.unpack(">I4s", head)
         end = position + 12 + length
-        yield Chunk(kind, position, end)
+        yield Segment(kind, position, end)
         if kind == IDAT:
             return
         position = end
 
 
-def gif_extensions(file: IO[bytes]) -> Iterator[Extension]:
+def gif_extensions(file: IO[bytes]) -> Iterator[Segment]:
     """The extensions of a GIF before its first frame, or until damage."""
     file.seek(10)
     flags = (file.read(3) or b"\0")[0]
@@ -122,7 +94,7 @@ def gif_extensions(file: IO[bytes]) -> Iterator[Extension]:
             end += 1 + size
             file.seek(end)
         position, start = end + 1, position
-        yield Extension(head[1], start, position)
+        yield Segment(head[1], start, position)
 
 
 def tag_bytes(file: IO[bytes]) -> int:
@@ -157,8 +129,8 @@ def has_divided_scans(file: IO[bytes]) -> bool:
     """
     components = 0
     for segment in jpeg_segments(file):
-        if segment.marker in FRAMES:
+        if segment.kind in FRAMES:
             components = int.from_bytes(file.read(6)[5:], "big")
-        elif segment.marker == SCAN:
+        elif segment.kind == SCAN:
             return int.from_bytes(file.read(1), "big") < components
     return False
