@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from pocketune.kit.bundled import kit_path, list_kits
-from pocketune.kit.graphs import GRAPHS
 from pocketune.kit.kit import Kit
+from pocketune.kit.names import GRAPHS
 from pocketune.kit.outline import Node, Outline, Value, read_outline
 
 from ..device.tiny_kit import TinyKit

@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 
 from pocketune.kit.manifest import KitError, Manifest
-from pocketune.kit.names import BLOCKED_STEP, FEATURES, PREDICT, STEP
+from pocketune.kit.names import BLOCKED_STEP, FEATURES, PREDICT
 from pocketune.kit.outline import Outline, Value, read_outline
 
 OPERATORS = frozenset(
@@ -174,7 +174,3 @@ def _agrees(value: Value, kind: str | None, shape: tuple[int | None, ...]) -> bo
         have is None or want is None or have == want
         for have, want in zip(value.shape, shape, strict=True)
     )
-
-
-GRAPHS = (FEATURES, STEP, BLOCKED_STEP, PREDICT)
-"""Names of the graphs that a kit may have."""

@@ -14,12 +14,13 @@ from safetensors.numpy import load, load_file
 from pocketune.arrays import State
 from pocketune.files import replacing, sha256, writing
 from pocketune.kit.bundled import kit_path
-from pocketune.kit.graphs import GRAPHS, check_graph
+from pocketune.kit.graphs import check_graph
 from pocketune.kit.manifest import KitError, Manifest
 from pocketune.kit.names import (
     BEST,
     BLOCKED_STEP,
     FEATURES,
+    GRAPHS,
     LAST,
     MANIFEST,
     PARAMETERS,

@@ -7,7 +7,8 @@ BLOCKED_STEP = "step.blocked.onnx"
 """The step with depthwise convolutions in ONNX Runtime's blocked layout; not in every kit."""
 PREDICT = "predict.onnx"
 PARAMETERS = "parameters.safetensors"
-KIT_FILES = (FEATURES, STEP, BLOCKED_STEP, PREDICT, PARAMETERS)
+GRAPHS = (FEATURES, STEP, BLOCKED_STEP, PREDICT)
+KIT_FILES = (*GRAPHS, PARAMETERS)
 """Every file that a kit may hold in addition to its manifest."""
 
 METRICS = "metrics.jsonl"

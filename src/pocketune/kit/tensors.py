@@ -60,7 +60,8 @@ def read_tensors(
         path: The file.
         kind: Kind of the file.
         codes: Accept tensors of int8 and uint8 as well.
-        only: Names of the tensors that are wanted; None for all.
+        only: Names of the tensors that are wanted; None for all. Of a file in a .zip, which is
+            unpacked as a whole, all are given.
 
     Raises:
         PocketuneError: The file is missing, unreadable, damaged or of another kind, or a value is
@@ -102,15 +103,10 @@ def _read_metadata(path: Path, kind: str) -> tuple[list[str], dict[str, Any]]:
     """The names of all tensors, and the metadata."""
     with regular(path).open("rb"):  # what forbids it is said here, and below that it is missing
         pass
-    with safe_open(path, framework="numpy") as file:
+    with safe_open(path, framework="numpy") as file:  # which refuses a damaged header
         names = list(file.keys())
-        stored = (file.metadata() or {}).get(_METADATA_KEY)
-    metadata = json.loads(stored or "{}")
-    _require_kind(path, metadata, kind)
-    # Read in pieces, not mapped: mapped pages would count as memory of the process.
     with path.open("rb") as stream:
-        _require_checksum(stream)
-    return names, metadata
+        return names, _checked_metadata(stream, path, kind)
 
 
 def _unpacked(file: Packed, kind: str, types: tuple[str, ...]) -> tuple[State, dict[str, Any]]:
@@ -118,12 +114,26 @@ def _unpacked(file: Packed, kind: str, types: tuple[str, ...]) -> tuple[State, d
     content = file.read_bytes()
     found = deserialize(content)  # type: ignore[no-untyped-call]
     with io.BytesIO(content) as stream:
-        header = _header(stream)
-        metadata = json.loads((header.get("__metadata__") or {}).get(_METADATA_KEY, "{}"))
-        _require_kind(file, metadata, kind)
-        stream.seek(0)
-        _require_checksum(stream)
+        metadata = _checked_metadata(stream, file, kind)
     return {name: _array(name, tensor, types) for name, tensor in found}, metadata
+
+
+def _checked_metadata(file: BinaryIO, path: Source, kind: str) -> dict[str, Any]:
+    """The metadata of a file of a kind, whose content is compared with its checksum.
+
+    The file is read in pieces, not mapped: mapped pages would count as memory of the process.
+    """
+    header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    stored = header.get("__metadata__") or {}
+    metadata: dict[str, Any] = json.loads(stored.get(_METADATA_KEY) or "{}")
+    _require_kind(path, metadata, kind)
+    written = stored.pop(_CHECKSUM_KEY, None)
+    digest = _started(header)
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+    if digest.hexdigest() != written:
+        raise ValueError("its content is not what was written (wrong SHA-256)")
+    return metadata
 
 
 def _array(name: str, tensor: dict[str, Any], types: tuple[str, ...]) -> NDArray[Any]:
@@ -143,22 +153,6 @@ def _require_kind(path: Source, metadata: Any, kind: str) -> None:
             f"{path} has schema {metadata.get('schema')} and this version of Pocketune reads "
             f"{SCHEMA}: use the version that wrote it"
         )
-
-
-def _header(file: BinaryIO) -> dict[str, Any]:
-    """The header of a file, which is read up to its data."""
-    header: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    return header
-
-
-def _require_checksum(file: BinaryIO) -> None:
-    header = _header(file)
-    stored = header["__metadata__"].pop(_CHECKSUM_KEY, None)
-    digest = _started(header)
-    while chunk := file.read(_CHUNK):
-        digest.update(chunk)
-    if digest.hexdigest() != stored:
-        raise ValueError("its content is not what was written (wrong SHA-256)")
 
 
 def _started(header: dict[str, Any]) -> hashlib._Hash:
