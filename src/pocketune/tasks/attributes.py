@@ -55,7 +55,6 @@ class Attributes(Task):
     table = "file and a column for each attribute"
     label_dims = (CLASSES,)
     label_type = np.uint8
-    output_dims = (CLASSES,)
     activation = "sigmoid"
     metric_name = "accuracy"
     step_metrics = ("correct",)

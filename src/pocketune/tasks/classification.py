@@ -13,7 +13,6 @@ from pocketune.arrays import FloatArray
 from pocketune.errors import PocketuneError, counted, printable
 from pocketune.files import Skipped, shown
 from pocketune.tasks.base import (
-    CLASSES,
     TASKS,
     RowReader,
     Task,
@@ -63,7 +62,6 @@ class Classification(Task):
     has_folders = True
     label_dims = ()
     label_type = np.int64
-    output_dims = (CLASSES,)
     activation = "softmax"
     metric_name = "accuracy"
     metric_is_share = True
@@ -135,12 +133,8 @@ class Classification(Task):
             )
 
     def losses(self, outputs: FloatArray, labels: Labels) -> Values:
-        """Cross-entropy (N,) of logits (N, classes), in float64 and without overflow."""
-        shifted = outputs.astype(np.float64)
-        shifted -= shifted.max(axis=1, keepdims=True)
-        picked = np.take_along_axis(shifted, labels[:, None], axis=1)[:, 0]
-        total: Values = np.log(np.exp(shifted).sum(axis=1)) - picked
-        return total
+        """See `Task` and `cross_entropy`."""
+        return cross_entropy(outputs, labels)
 
     def marks(self, outputs: FloatArray, labels: Labels) -> NDArray[np.bool_]:
         """Whether the largest logit of each image (N,) is that of its class."""
@@ -190,6 +184,15 @@ class Classification(Task):
         probabilities = softmax(output)
         both = (int(label), int(output.argmax()))
         return Verdict(*(f"{self.classes[i]} ({probabilities[i]:.0%})" for i in both))
+
+
+def cross_entropy(logits: NDArray[np.floating], labels: Labels) -> Values:
+    """The loss (N,) of logits (N, classes) by label (N,), in float64 and without overflow."""
+    shifted = logits.astype(np.float64)
+    shifted -= shifted.max(axis=1, keepdims=True)
+    picked = np.take_along_axis(shifted, labels[:, None], axis=1)[:, 0]
+    loss: Values = np.log(np.exp(shifted).sum(axis=1)) - picked
+    return loss
 
 
 def softmax(logits: FloatArray) -> Values:

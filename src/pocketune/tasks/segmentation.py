@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pocketune.arrays import FloatArray, State
 from pocketune.errors import PocketuneError, check_positive
 from pocketune.files import shown
-from pocketune.tasks.base import CLASSES, SIZE, RowReader, Task, register_task
+from pocketune.tasks.base import SIZE, RowReader, Task, register_task
 from pocketune.tasks.classification import softmax
 from pocketune.tasks.maps import (
     IGNORED,
@@ -79,7 +79,6 @@ class Segmentation(Task):
     dense = True
     label_dims = (SIZE, SIZE)
     label_type = np.uint8
-    output_dims = (CLASSES,)
     activation = "softmax"
     metric_name = "mIoU"
     step_metrics = ("correct", "pixels")

@@ -9,6 +9,7 @@ import numpy as np
 from pocketune.device.head.fit import LIBRARY, STRENGTHS, Head
 from pocketune.device.head.pixels import BLOCK, PixelRidge, known_cells
 from pocketune.device.head.trial import TEMPERATURES, lowest
+from pocketune.tasks.classification import cross_entropy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +114,7 @@ class CellFit:
             weights = self._weights[classes]
             total += float(weights.sum())
             for position, factor in enumerate(TEMPERATURES.tolist()):
-                losses[position] += weights @ _cross_entropy(factor * logits, classes)
+                losses[position] += weights @ cross_entropy(factor * logits, classes)
         return losses / total
 
     def _score(self, layers: list[Layer]) -> Score:
@@ -137,14 +138,6 @@ class CellFit:
 def _scaled(layer: Layer, factor: float) -> Layer:
     weight, bias = layer
     return factor * weight, factor * bias
-
-
-def _cross_entropy(logits: Exact, classes: NDArray[np.uint8]) -> Exact:
-    """The loss (N,) of each cell, without weights."""
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    own = shifted[np.arange(len(classes)), classes]
-    loss: Exact = np.log(np.exp(shifted).sum(axis=1)) - own
-    return loss
 
 
 def cell_channels(manifest: Manifest, *, trained: bool) -> int | None:

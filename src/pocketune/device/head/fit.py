@@ -143,7 +143,7 @@ def _forms(
     outputs, projection = len(sums.targets), None
     if room is not None and room < means_bytes(sums.size, outputs):
         return
-    if sums.classes:
+    if sums.by_class:
         yield Means(blocks, sums), blocks, sums, None
     if sums.images < 2 or (room is not None and room < fit_bytes(sums.images, sums.size, outputs)):
         return
@@ -151,7 +151,7 @@ def _forms(
         projection = Projection.of(blocks, sums)
         blocks = projection.apply(blocks)
         sums = add_up(blocks, task)
-    if sums.classes and sums.images > np.count_nonzero(sums.counts):
+    if sums.by_class and sums.images > np.count_nonzero(sums.counts):
         yield LDA(blocks, sums, STRENGTHS), blocks, sums, projection
     yield Ridge(blocks, sums, STRENGTHS), blocks, sums, projection
 

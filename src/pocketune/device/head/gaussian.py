@@ -179,14 +179,13 @@ def scores(
     every = np.arange(len(groups))
     own = shifts[every, groups]
     half = 0.5 * squares
-    result = means + shifts - half
+    result: Exact = means + shifts - half
     result += change[:, None] * shifts * ((own + lengths)[:, None] - 0.5 * shifts)
     moved = 1 / np.maximum(counts[groups] - 1, 1)  # of d, by which the mean of k moves away
     longer = (1 + 0.5 * moved) * lengths
     result[every, groups] = half[groups] + own - moved * longer
     result[every, groups] += change * (own - moved * lengths) * (0.5 * own + longer)
-    found: Exact = result
-    return found
+    return result
 
 
 def _layer(weight: Exact, squares: Exact, sums: Sums) -> tuple[Exact, Exact]:

@@ -69,11 +69,6 @@ class PixelRidge:
         self._sums += other._sums
         self._squares += other._squares
 
-    @property
-    def total(self) -> float:
-        """The sum of the weights of all cells."""
-        return float(self._totals.sum())
-
     def layer(self, strength: float = STRENGTH) -> tuple[Exact, Exact]:
         """Weight (classes, C) and bias (classes,) of a 1x1 convolution.
 
@@ -83,7 +78,7 @@ class PixelRidge:
         Raises:
             ValueError: No cell counts.
         """
-        total = self.total
+        total = float(self._totals.sum())
         if not total:
             raise ValueError("no pixel of the masks counts")
         shares, mean = self._totals / total, self._sums.sum(axis=0) / total

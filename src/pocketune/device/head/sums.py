@@ -47,7 +47,7 @@ class Sums:
         return len(self.means[0])
 
     @property
-    def classes(self) -> bool:
+    def by_class(self) -> bool:
         """Whether groups are classes, one for each output."""
         return len(self.counts) == len(self.targets) > 1
 
