@@ -25,7 +25,7 @@ from pocketune.tasks import TASKS, Task, task_named
 from pocketune.tasks.segmentation import Mask, class_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -105,6 +105,13 @@ def load_splits(
     train, val = map(dataset.subset, divided)
     if len(train):  # empty in an evaluation
         dataset.labeled.check_training(train.labels, val.labels, where)
+    skipped += _left_out(found, usable)
+    decoding = None if largest is None else largest.decoding
+    return Splits(train, val, tuple(sorted(skipped)), decoding, divided=held_out is not None)
+
+
+def _left_out(found: Found, usable: Examples) -> Iterator[Skipped]:
+    """Photos without a label, and folders without photos."""
     parts = " and ".join(sorted(str(part) for part in usable.parts.distinct() if part))
     folders = f"the class folders of {parts}" if parts else "the class folders"
     for names, reason in (
@@ -112,10 +119,8 @@ def load_splits(
         (found.unlabeled, "it has no label; that of a photo without objects is empty"),
     ):
         photos, _ = read_headers(found.source, names)
-        skipped += [Skipped(name, reason) for name in names.take(photos)]
-    skipped += [Skipped(name, "an empty folder") for name in found.empty]
-    decoding = None if largest is None else largest.decoding
-    return Splits(train, val, tuple(sorted(skipped)), decoding, divided=held_out is not None)
+        yield from (Skipped(name, reason) for name in names.take(photos))
+    yield from (Skipped(name, "an empty folder") for name in found.empty)
 
 
 def unlabeled_splits(path: str | os.PathLike[str]) -> tuple[ImageDataset, ImageDataset]:
@@ -160,11 +165,9 @@ def training_images(photos: ImageDataset | str | os.PathLike[str]) -> ImageDatas
     Raises:
         PocketuneError: See `load_splits`.
     """
-    return (
-        photos
-        if isinstance(photos, ImageDataset)
-        else load_splits(Path(photos), val_fraction=None).train
-    )
+    if isinstance(photos, ImageDataset):
+        return photos
+    return load_splits(Path(photos), val_fraction=None).train
 
 
 def _kind(task: Task | str) -> type[Task]:

@@ -16,7 +16,6 @@ from pocketune.data.contents import labeled_files
 from pocketune.data.images.cost import (
     MASK_BYTES,
     check_size,
-    decoded_in_part,
     decoding_bytes,
     turn_for,
 )
@@ -206,13 +205,7 @@ def _check(header: Header, *, size: int, max_pixels: int | None, room: int | Non
     Raises:
         ValueError: It is too large, or decoding it takes too much memory.
     """
-    check_size(header)
-    sides, pixels = f"{header.width} x {header.height} pixels", header.width * header.height
-    if max_pixels is not None and pixels > max_pixels and not decoded_in_part(header):
-        raise ValueError(
-            f"its {sides} would be decoded in full, and max_pixels is {max_pixels:,}; allow more, "
-            "or make it smaller"
-        )
+    check_size(header, max_pixels, remedy="make it smaller")
     shorter = min(header.width, header.height)
     if room is None or shorter <= size:
         return
@@ -221,9 +214,9 @@ def _check(header: Header, *, size: int, max_pixels: int | None, room: int | Non
     taken = decoding_bytes(header, scale, columns) + _BESIDE
     if taken > room:
         raise ValueError(
-            f"decoding its {sides} takes about {taken / 1e6:.0f} MB, more than the "
-            f"{room / 1e6:.0f} MB that the budget leaves; give a larger one, or make the copy on "
-            "another machine"
+            f"decoding its {header.width} x {header.height} pixels takes about "
+            f"{taken / 1e6:.0f} MB, more than the {room / 1e6:.0f} MB that the budget leaves; give "
+            "a larger one, or make the copy on another machine"
         )
 
 

@@ -173,13 +173,18 @@ class LargestDecoding:
         )
 
 
-def check_size(header: Header, max_pixels: int | None = None) -> None:
+def check_size(
+    header: Header,
+    max_pixels: int | None = None,
+    remedy: str = "make it smaller with pocketune prepare",
+) -> None:
     """Refuse an image that is too large.
 
     Args:
         header: Of the image.
         max_pixels: Most pixels of an image that is decoded in full, as ordinary JPEGs and PNGs of
             8 bits a channel are not; None for the limit on bytes alone, which always holds.
+        remedy: What to do with an image of more, beside allowing it.
 
     Raises:
         ValueError: It is too large.
@@ -195,14 +200,14 @@ def check_size(header: Header, max_pixels: int | None = None) -> None:
             f"its {header.width} x {header.height} pixels take {needed >> 20} MB to decode, more "
             f"than the {MAX_WORKING_BYTES >> 20} MB allowed; make it smaller"
         )
-    if max_pixels is not None and pixels > max_pixels and not decoded_in_part(header):
+    if max_pixels is not None and pixels > max_pixels and not _decoded_in_part(header):
         raise ValueError(
             f"its {header.width} x {header.height} pixels would be decoded in full, and max_pixels "
-            f"is {max_pixels:,}; allow more, or make it smaller with pocketune prepare"
+            f"is {max_pixels:,}; allow more, or {remedy}"
         )
 
 
-def decoded_in_part(header: Header) -> bool:
+def _decoded_in_part(header: Header) -> bool:
     """Whether an image is never in memory as a whole, as ordinary JPEGs and PNGs of 8 bits."""
     return header.streamed or (header.format == "JPEG" and not header.coefficients)
 

@@ -141,10 +141,8 @@ class CachedLoader(Loader):
 
     def _look_up(self, draw: int, index: int) -> _Wanted:
         position = index % len(self.dataset)
-        name, place = (
-            self.dataset.names[position],
-            self._part.place(draw, int(self._numbers[index])),
-        )
+        name = self.dataset.names[position]
+        place = self._part.place(draw, int(self._numbers[index]))
         # The stamp is read before the image, so that a change in between is noticed later.
         stamp = self.dataset.stamp(position, name)
         content = stamp and self._records.get(place, self._part.content, stamp)
