@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pocketune.device.engine.base import EngineFactory
     from pocketune.device.train import TrainResult
-    from pocketune.kit.packed import Source
+    from pocketune.kit.packed import RunFile
 
 ENGINE_PANEL = "Engine"
 _EARLY = {"patience": " (stopped early: no better epoch)", "time": " (no more in the time limit)"}
@@ -188,7 +188,7 @@ def _train(
     settings: TrainSettings,
     engine: EngineOptions,
     deadline: Deadline,
-    values: Source | None = None,
+    values: RunFile | None = None,
 ) -> TrainResult:
     from pocketune.device.train import train as train_kit
     from pocketune.kit.names import NETWORK
@@ -214,7 +214,7 @@ def _resume(
     return resume_run(run, photos, budget=settings.budget, engine=_engines(engine))
 
 
-def _engines(chosen: EngineOptions, network: Source | None = None) -> EngineFactory | None:
+def _engines(chosen: EngineOptions, network: RunFile | None = None) -> EngineFactory | None:
     """The factory of the engine; None for ONNX Runtime."""
     if chosen.engine != "torch":
         return None

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pocketune.arrays import FloatArray
     from pocketune.kit.kit import Kit
     from pocketune.kit.manifest import Manifest
-    from pocketune.kit.packed import Source
+    from pocketune.kit.packed import RunFile
 
 
 _FORMATS = "input_formats"
@@ -55,7 +55,7 @@ class TorchEngines:
             run's folder. A method that trains everything needs neither.
     """
 
-    def __init__(self, device: str = "cpu", network: Source | None = None) -> None:
+    def __init__(self, device: str = "cpu", network: RunFile | None = None) -> None:
         self._device = device
         self._source = network
 
@@ -127,7 +127,7 @@ def _fill(network: nn.Module, tensors: Mapping[str, Tensor], kit: Path) -> None:
     network.load_state_dict({name: tensors[name] for name in needed}, strict=False)
 
 
-def _read(path: Source) -> tuple[dict[str, Tensor], dict[str, Uint8]]:
+def _read(path: RunFile) -> tuple[dict[str, Tensor], dict[str, Uint8]]:
     """The values, and the input formats of convolutions."""
     with reading(path, SafetensorError, *ARCHIVE_DAMAGE, ValueError, KeyError):
         tensors, metadata = _unpacked(path) if isinstance(path, Packed) else _mapped(path)

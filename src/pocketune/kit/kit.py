@@ -27,7 +27,7 @@ from pocketune.kit.names import (
     PREDICT,
     STEP,
 )
-from pocketune.kit.packed import Source
+from pocketune.kit.packed import RunFile
 from pocketune.kit.storage import Storage, mapped, open_storage, reading
 
 ROOM, EACH = 1 << 20, 4096
@@ -97,7 +97,7 @@ class Kit:
         with reading(self.path, name), self._storage.open(name) as stream:
             return stream.read()
 
-    def find(self, name: str) -> Source | None:
+    def find(self, name: str) -> RunFile | None:
         """A file of the run that the kit is part of; None if it does not exist."""
         return self._storage.find(name)
 

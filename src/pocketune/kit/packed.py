@@ -57,5 +57,5 @@ class Packed:
         return f"{self.name.split('/')[-1]} in {self.archive}"
 
 
-Source = Path | Packed
+RunFile = Path | Packed
 """A file of a run, in its folder or in a .zip of it."""

@@ -14,7 +14,7 @@ from pocketune.files import ARCHIVE_DAMAGE, shown
 from pocketune.kit.bundled import list_kits
 from pocketune.kit.manifest import KitError
 from pocketune.kit.names import MANIFEST
-from pocketune.kit.packed import Packed, Source
+from pocketune.kit.packed import Packed, RunFile
 
 _DAMAGE = (*ARCHIVE_DAMAGE, SafetensorError, KeyError)
 """Errors that the readers of archives and tensors raise for a damaged file."""
@@ -39,7 +39,7 @@ class Storage(Protocol):
         """Bytes of the file, unpacked; raises `FileNotFoundError` if it does not exist."""
         ...
 
-    def find(self, name: str) -> Source | None:
+    def find(self, name: str) -> RunFile | None:
         """The file, not opened yet; None if it does not exist."""
         ...
 
@@ -134,7 +134,7 @@ def open_storage(path: Path) -> Storage:
         return ZipStorage(path)
 
 
-def run_file(path: Path, name: str) -> Source | None:
+def run_file(path: Path, name: str) -> RunFile | None:
     """A file of the run at a path, a folder or a .zip of it; None if it does not exist.
 
     Raises:

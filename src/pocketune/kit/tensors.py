@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pocketune.arrays import State
-    from pocketune.kit.packed import Source
+    from pocketune.kit.packed import RunFile
 
 _METADATA_KEY, _CHECKSUM_KEY = "pocketune", "sha256"
 SCHEMA = 2
@@ -52,7 +52,7 @@ def write_tensors(
 
 
 def read_tensors(
-    path: Source, *, kind: str, codes: bool = False, only: Collection[str] | None = None
+    path: RunFile, *, kind: str, codes: bool = False, only: Collection[str] | None = None
 ) -> tuple[State, dict[str, Any]]:
     """Read a file of `write_tensors`: its tensors and its metadata.
 
@@ -118,7 +118,7 @@ def _unpacked(file: Packed, kind: str, types: tuple[str, ...]) -> tuple[State, d
     return {name: _array(name, tensor, types) for name, tensor in found}, metadata
 
 
-def _checked_metadata(file: BinaryIO, path: Source, kind: str) -> dict[str, Any]:
+def _checked_metadata(file: BinaryIO, path: RunFile, kind: str) -> dict[str, Any]:
     """The metadata of a file of a kind, whose content is compared with its checksum.
 
     The file is read in pieces, not mapped: mapped pages would count as memory of the process.
@@ -145,7 +145,7 @@ def _array(name: str, tensor: dict[str, Any], types: tuple[str, ...]) -> NDArray
     return array
 
 
-def _require_kind(path: Source, metadata: Any, kind: str) -> None:
+def _require_kind(path: RunFile, metadata: Any, kind: str) -> None:
     if not isinstance(metadata, dict) or metadata.get("kind") != kind:
         raise PocketuneError(f"{path} is a safetensors file, but not a Pocketune {kind}")
     if metadata.get("schema") != SCHEMA:

@@ -14,7 +14,7 @@ from pocketune.files import ARCHIVE_DAMAGE, reading
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pocketune.kit.packed import Source
+    from pocketune.kit.packed import RunFile
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Metrics:
     further: bool = False
 
     @classmethod
-    def read(cls, path: Source) -> Metrics:
+    def read(cls, path: RunFile) -> Metrics:
         """Read a log; an incomplete last line, as of a killed run, is ignored.
 
         Raises:

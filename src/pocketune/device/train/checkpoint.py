@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pocketune.device.engine.base import Engine
     from pocketune.device.train.optimizer import Optimizer
     from pocketune.kit.kit import Kit
-    from pocketune.kit.packed import Source
+    from pocketune.kit.packed import RunFile
 
 _GROUPS = ("parameters", "statistics", "optimizer")
 _TRAINED = "trained"
@@ -171,7 +171,7 @@ class Checkpoint:
         write_tensors(path, tensors, kind="checkpoint", metadata=metadata)
 
     @classmethod
-    def load(cls, path: Source) -> Checkpoint:
+    def load(cls, path: RunFile) -> Checkpoint:
         """Read a checkpoint.
 
         Raises:
@@ -203,7 +203,7 @@ class Checkpoint:
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise PocketuneError(f"{path} is not a complete checkpoint ({error})") from error
 
-    def require_fits(self, kit: Kit, path: Source) -> None:
+    def require_fits(self, kit: Kit, path: RunFile) -> None:
         """Check that this checkpoint, read from `path`, belongs to a kit.
 
         Raises:
@@ -216,7 +216,7 @@ class Checkpoint:
             raise PocketuneError(f"{path} does not hold the tensors that its kit trains")
 
 
-def _require_same_fields(metadata: Mapping[str, Any], path: Source) -> None:
+def _require_same_fields(metadata: Mapping[str, Any], path: RunFile) -> None:
     """Refuse a checkpoint of another version, whose run would not go on as it began.
 
     One without `most` validated on another part of the photos where there was not time for all of
@@ -267,7 +267,7 @@ class TrainedNetwork:
         write_tensors(path, self.state, kind="trained network", metadata=metadata)
 
     @classmethod
-    def load(cls, path: Source) -> TrainedNetwork:
+    def load(cls, path: RunFile) -> TrainedNetwork:
         """Read trained values.
 
         Raises:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pocketune.kit.packed import Source
+    from pocketune.kit.packed import RunFile
 
 KEPT = 0.95
 """Share of the photos of known classes that are accepted as such."""
@@ -152,7 +152,7 @@ class Known:
         write_tensors(folder / KNOWN, self.tensors(), kind=_KIND, metadata=metadata)
 
     @classmethod
-    def load(cls, path: Source | None, kit: str, step: int) -> Known | None:
+    def load(cls, path: RunFile | None, kit: str, step: int) -> Known | None:
         """Read the file of a run; None if there is none, or if it is of other values."""
         if path is None:
             return None

@@ -8,7 +8,7 @@ from pocketune.device.use.known import Known
 from pocketune.kit.kit import Kit, checked_state
 from pocketune.kit.manifest import KitError, Manifest
 from pocketune.kit.names import BEST, KNOWN, LAST
-from pocketune.kit.packed import Source
+from pocketune.kit.packed import RunFile
 from pocketune.tasks import Score, Task
 
 
@@ -32,7 +32,7 @@ class Model:
     step: int = 0
     score: Score | None = None
     known: Known | None = None
-    known_file: Source | None = None
+    known_file: RunFile | None = None
 
     def __repr__(self) -> str:
         score = f", {self.score}" if self.score else ""
@@ -83,7 +83,7 @@ class Model:
         return cls(kit, kit.manifest.classes, kit.state())
 
     @classmethod
-    def _trained(cls, kit: Kit, file: Source) -> "Model":
+    def _trained(cls, kit: Kit, file: RunFile) -> "Model":
         trained = TrainedNetwork.load(file)
         if trained.kit != kit.identity:
             raise KitError(f"{file} does not belong to the kit next to it")
