@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pocketune.networks.probe import input_shapes, probing, tensors, watch_inputs
+from pocketune.networks.probe import input_shapes, probing, watch_inputs
+from pocketune.networks.shapes import tensors
 
 
 class Fails(nn.Module):

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from pocketune.errors import PocketuneError
-from pocketune.torch_private import tree_leaves
+from pocketune.networks.shapes import tensors
 
 
 class OperatorFlops(NamedTuple):
@@ -85,7 +85,7 @@ def operator_flops(func: Any, args: tuple[Any, ...], result: Any) -> OperatorFlo
     rule = _rules.get(name) or _rules.get(name.removesuffix("_"))  # x.add_() is x.add()
     if rule is not None:
         return rule(args, result)
-    results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+    results = tensors(result)
     if func.is_view or not any(t.is_floating_point() or t.is_complex() for t in results):
         return OperatorFlops(0, 0)
     if torch.Tag.pointwise in func.tags:
@@ -99,7 +99,7 @@ def _elementwise(tensor: Tensor) -> OperatorFlops:
     return OperatorFlops(tensor.numel(), 0)
 
 
-@register_flops(  # elementwise, but not tagged so by PyTorch
+@register_flops(  # elementwise, but not tagged so by PyTorch; and gradients of means and copies
     "aten.hardtanh", "aten.hardtanh_backward", "aten.hardswish", "aten.hardswish_backward",
     "aten.hardsigmoid_backward", "aten.leaky_relu_backward", "aten.elu_backward",
     "aten.mish_backward", "aten.softplus_backward", "aten._prelu_kernel", "aten.glu",
@@ -109,8 +109,10 @@ def _elementwise(tensor: Tensor) -> OperatorFlops:
     "aten.softshrink_backward", "aten.hardshrink_backward", "aten.rrelu_with_noise_backward",
     "pocketune.mask_gradient", "pocketune.slope_between", "pocketune.slope_nonnegative",
     "pocketune.zero_dropped", "pocketune.scale_by_slopes",
+    "aten.avg_pool2d_backward", "aten._adaptive_avg_pool2d_backward",
+    "aten.upsample_nearest2d_backward", "aten._upsample_nearest_exact2d_backward",
 )  # fmt: skip
-def _untagged(args: tuple[Any, ...], result: Any) -> OperatorFlops:
+def _each_of_result(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     return _elementwise(result[0] if isinstance(result, tuple) else result)
 
 
@@ -217,9 +219,15 @@ def _nll_loss(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     "aten.sum", "aten.mean", "aten.amax", "aten.amin", "aten.max", "aten.min", "aten.norm",
     "aten.linalg_vector_norm", "aten.prod", "aten.logsumexp", "aten.cumsum",
     "aten.topk", "aten.sort",
+    "aten._adaptive_avg_pool2d", "aten.adaptive_max_pool2d",
+    "aten.max_pool2d_with_indices_backward", "aten.adaptive_max_pool2d_backward",
+    "pocketune.patch_pool", "pocketune.int8_scale", "pocketune.magnitude_threshold",
+    "aten.binary_cross_entropy_with_logits",
+    "aten.reflection_pad2d_backward", "aten.replication_pad2d_backward", "aten.unfold_backward",
+    "aten.col2im", "aten.embedding_dense_backward",
 )  # fmt: skip
-def _reduction(args: tuple[Any, ...], result: Any) -> OperatorFlops:
-    return OperatorFlops(args[0].numel(), 0)
+def _each_of_input(args: tuple[Any, ...], result: Any) -> OperatorFlops:
+    return _elementwise(args[0])
 
 
 @register_flops("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
@@ -232,22 +240,6 @@ def _pool(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     window = args[1] if len(args[1]) == 2 else [args[1][0]] * 2
     pooled = result[0] if isinstance(result, tuple) else result
     return OperatorFlops(max(pooled.numel() * prod(window), args[0].numel()), 0)
-
-
-@register_flops(
-    "aten._adaptive_avg_pool2d", "aten.adaptive_max_pool2d",
-    "aten.max_pool2d_with_indices_backward", "aten.adaptive_max_pool2d_backward",
-)  # fmt: skip
-def _adaptive_pool(args: tuple[Any, ...], result: Any) -> OperatorFlops:
-    return _elementwise(args[0])
-
-
-@register_flops(
-    "aten.avg_pool2d_backward", "aten._adaptive_avg_pool2d_backward",
-    "aten.upsample_nearest2d_backward", "aten._upsample_nearest_exact2d_backward",
-)  # fmt: skip
-def _pool_backward(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
-    return _elementwise(result)
 
 
 @register_flops(
@@ -286,16 +278,6 @@ def _weight_norm(args: tuple[Any, ...], result: Any) -> OperatorFlops:
 def _bicubic(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     """Sums of 16 weighted elements."""
     return OperatorFlops(31 * max(args[0].numel(), result.numel()), 0)
-
-
-@register_flops(
-    "pocketune.patch_pool", "pocketune.int8_scale", "pocketune.magnitude_threshold",
-    "aten.binary_cross_entropy_with_logits",
-    "aten.reflection_pad2d_backward", "aten.replication_pad2d_backward", "aten.unfold_backward",
-    "aten.col2im", "aten.embedding_dense_backward",
-)  # fmt: skip
-def _each_once(args: tuple[Any, ...], result: Any) -> OperatorFlops:
-    return _elementwise(args[0])
 
 
 @register_flops("pocketune.patch_input_gradient")

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from pocketune.accounting.flops import OperatorFlops, operator_flops
 from pocketune.accounting.workspace import workspace_bytes
 from pocketune.errors import PocketuneError
-from pocketune.networks.probe import probing, tensors
+from pocketune.networks.probe import probing
+from pocketune.networks.shapes import tensors
 from pocketune.torch_private import (
     TorchDispatchMode,
     backward_sequence_number,

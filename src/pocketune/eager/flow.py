@@ -9,7 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from pocketune.networks.probe import probing, tensors
+from pocketune.networks.probe import probing
+from pocketune.networks.shapes import tensors
 
 _ATTRIBUTES = ("shape", "ndim", "dtype", "device", "layout", "requires_grad", "is_quantized")
 _METHODS = ("size", "dim", "numel", "nelement", "stride", "is_floating_point", "__len__")

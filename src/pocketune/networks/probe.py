@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from pocketune.networks.anatomy.modules import BatchNorm
 from pocketune.networks.copies import copy_shapes, gradients_on
 from pocketune.networks.image_sizes import image_channels, image_sizes
-from pocketune.networks.shapes import RememberedShapes
-from pocketune.torch_private import tree_leaves
+from pocketune.networks.shapes import RememberedShapes, tensors
 
 Seen = Callable[[str, nn.Module, list[Tensor]], None]
 """Called with a module's path, the module, and the tensors that it is given or returns."""
@@ -180,8 +179,3 @@ def _after(path: str, leave: Seen) -> Callable[..., None]:
 def _set_modes(modes: Mapping[nn.Module, bool]) -> None:
     for module, training in modes.items():
         module.training = training
-
-
-def tensors(values: Any) -> list[Tensor]:
-    """Every tensor in nested lists, tuples and dictionaries, in order."""
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]

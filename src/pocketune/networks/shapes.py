@@ -49,6 +49,11 @@ def result_on_meta(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     return _results[key]
 
 
+def tensors(values: Any) -> list[Tensor]:
+    """Every tensor in nested lists, tuples and dictionaries, in order."""
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
 def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
     """A value with other things in place of its tensors, also in tuples, lists and dictionaries."""
     if isinstance(value, Tensor):
@@ -71,8 +76,7 @@ class RememberedShapes(LightDispatchMode):
     ) -> Any:
         """Run an operator; its result is new."""
         kwargs = kwargs or {}
-        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        if not any(tensor.is_meta for tensor in given):
+        if not any(tensor.is_meta for tensor in tensors((args, kwargs))):
             return func(*args, **kwargs)
         if is_mutable(func):
             args, kwargs = map_tensors((args, kwargs), _on_meta)

@@ -13,8 +13,8 @@ from pocketune.networks.anatomy.modules import has_own_forward, weighs
 from pocketune.networks.anatomy.trunk import reached_first
 from pocketune.networks.copies import copy_shapes, gradients_on
 from pocketune.networks.image_sizes import image_sizes
-from pocketune.networks.probe import probing, tensors, trial_images
-from pocketune.networks.shapes import RememberedShapes
+from pocketune.networks.probe import probing, trial_images
+from pocketune.networks.shapes import RememberedShapes, tensors
 
 
 def classifier_layers(network: nn.Module) -> tuple[str, ...]:

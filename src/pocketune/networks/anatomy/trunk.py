@@ -18,8 +18,8 @@ from pocketune.networks.anatomy.modules import main_modules, weighs
 from pocketune.networks.checks import require_shapes
 from pocketune.networks.copies import copy_shapes, disable_inplace, gradients_on
 from pocketune.networks.image_sizes import image_sizes
-from pocketune.networks.probe import probing, tensors, trial_images
-from pocketune.networks.shapes import RememberedShapes
+from pocketune.networks.probe import probing, trial_images
+from pocketune.networks.shapes import RememberedShapes, tensors
 
 PRODUCTS = ("BmmBackward", "ScaledDotProduct")
 """Beginnings of the names of autograd's nodes that multiply matrices, each image by its own."""
