@@ -208,6 +208,21 @@ def test_a_table_that_leads_out_of_its_folder_is_refused(folder, tmp_path):
     (folder / "cat" / "list.csv").write_text("file,label\n1.jpg,cat\n../dog/1.jpg,dog\n")
     with pytest.raises(PocketuneError, match="outside its folder"):
         prepare(folder / "cat" / "list.csv", tmp_path / "small")
+    with pytest.raises(PocketuneError, match="outside its folder"):
+        prepare(folder / "cat", tmp_path / "small")
+
+
+def test_a_table_of_absolute_paths_is_refused(folder, tmp_path):
+    table = folder / "labels.csv"
+    rows = (f"{folder.resolve() / name},{name[:3]}\n" for name in ("cat/1.jpg", "dog/1.jpg"))
+    table.write_text("".join(["file,label\n", *rows]))
+    with pytest.raises(PocketuneError, match="relative to the table's folder"):
+        prepare(table, tmp_path / "small")
+    (folder / "cat").rename(folder / "photos")
+    (folder / "dog").rename(folder / "photos" / "dog")
+    table.write_text(f"file,label\n{folder.resolve()}/photos/1.jpg,cat\nphotos/2.png,dog\n")
+    with pytest.raises(PocketuneError, match="relative to the table's folder"):
+        prepare(folder, tmp_path / "small")
 
 
 def test_outlines_in_pixels_are_refused(tmp_path):

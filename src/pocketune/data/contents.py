@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,14 +10,16 @@ from pocketune.data.finding import find
 from pocketune.data.labels.layouts import TestUse
 from pocketune.data.masks.colored import ColoredSource
 from pocketune.data.masks.yolo import YoloSource
-from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive, is_inside
+from pocketune.data.sources import FolderSource, Source, ZipSource, is_archive
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
 from pocketune.tasks import TASKS
 from pocketune.tasks.segmentation import Mask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pocketune.data.examples import Example
 
 
 def listed_files(path: str | Path) -> Iterator[tuple[str, Source]]:
@@ -55,14 +58,32 @@ def labeled_files(path: str | Path) -> tuple[Source, list[str], dict[str, str]]:
         )
     examples = [each for part in parts for each in part.examples]
     masks = {each.name: each.label.name for each in examples if isinstance(each.label, Mask)}
+    _check_inside(source, examples, masks, where)
     if place.is_dir() or is_archive(place):
         return source, list(source.names()), masks
     listed = [parts[0].listed[0]] if parts[0].listed else []  # the names of the masks' classes
     names = sorted({place.name, *listed, *masks.values(), *(each.name for each in examples)})
-    for name in names:
-        if not is_inside(name):
-            raise PocketuneError(
-                f"{where} lists {shown(name)}, which is outside its folder: copies keep their "
-                "names, so move the table into a folder that has all photos"
-            )
     return source, names, masks
+
+
+def _check_inside(
+    source: Source, examples: Iterable[Example], masks: Mapping[str, str], where: str
+) -> None:
+    """Check that a table names only files of its folder, and no copy leads back to an original.
+
+    Raises:
+        PocketuneError: It names one outside, or one by its absolute path.
+    """
+    for name in chain((each.name for each in examples), masks.values()):
+        place = Path(name)
+        if not place.is_absolute() and ".." not in place.parts:
+            continue
+        if place.is_absolute() and place.resolve().is_relative_to(source.root.resolve()):
+            raise PocketuneError(
+                f"{where} lists {shown(name)} by its absolute path, which leads from a copy of "
+                "the table to the original: write paths that are relative to the table's folder"
+            )
+        raise PocketuneError(
+            f"{where} lists {shown(name)}, which is outside its folder: copies keep their "
+            "names, so move the table into a folder that has all photos"
+        )
