@@ -1,4 +1,4 @@
-"""Convolutions and linear layers with weights of int8."""
+"""Feature maps of uint8, and convolutions and linear layers with weights of int8."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from pocketune.layers import QuantizedConv2d, QuantizedLinear, round_to_int8
-from pocketune.layers.quantized import count_int8_weights
+from pocketune.layers import QuantizedConv2d, QuantizedLinear, Uint8, round_to_int8
+from pocketune.layers.quantized import HIGHEST, count_int8_weights
 
 from .kept import kept_bytes, kept_tensors
 
@@ -19,6 +19,49 @@ OPTIONS: list[dict[str, Any]] = [
     {"kernel_size": 3, "padding": 1, "stride": 2, "groups": 4},
     {"kernel_size": (3, 1), "dilation": (2, 1), "bias": False},
 ]
+
+
+reals = st.floats(-1e4, 1e4, width=32)
+
+
+@given(reals, reals)
+def test_a_format_covers_its_range_and_holds_zero(one: float, two: float) -> None:
+    low, high = sorted((one, two))
+    found = Uint8.spanning(low, high)
+    assert 0 <= found.zero <= HIGHEST
+    assert found.scale > 0
+    ends = found.dequantize(torch.tensor([0, HIGHEST], dtype=torch.uint8)).tolist()
+    slack = found.scale / 2 * (1 + 1e-3) + 1e-30
+    assert ends[0] <= min(low, 0) + slack
+    assert ends[1] >= max(high, 0) - slack
+    assert found.quantize(torch.zeros(1)).item() == found.zero
+
+
+@given(st.lists(reals, min_size=1, max_size=20))
+def test_rounding_is_off_by_half_a_step_at_most(values: list[float]) -> None:
+    x = torch.tensor(values)
+    found = Uint8.spanning(float(x.min()), float(x.max()))
+    back = found.dequantize(found.quantize(x))
+    # the offset is rounded too, so that an end of the range may lie half a step outside
+    assert ((back - x).abs() <= found.scale * (1 + 1e-3) + 1e-4 * x.abs()).all()
+    assert torch.equal(found.quantize(back), found.quantize(x))
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-38, -1e-38])
+def test_a_range_of_nothing_has_a_scale_that_divides(value: float) -> None:
+    assert Uint8.spanning(value, value) == Uint8(1.0, 0)
+
+
+def test_what_is_outside_is_clipped_and_ties_go_to_even() -> None:
+    found = Uint8(0.5, 10)
+    x = torch.tensor([-100.0, -5.0, 0.25, 0.75, 122.5, 1e6])
+    assert found.quantize(x).tolist() == [0, 0, 10, 12, 255, 255]
+
+
+def test_quantizing_leaves_its_input_alone() -> None:
+    x = torch.tensor([1.25, -3.0])
+    Uint8(0.5, 10).quantize(x)
+    assert x.tolist() == [1.25, -3.0]
 
 
 def dequantized(layer: QuantizedConv2d) -> Tensor:
@@ -43,10 +86,18 @@ def test_rounding(rows: int, columns: int, magnitude: float, seed: int) -> None:
     torch.testing.assert_close(same, scale)
 
 
-def test_a_channel_of_zeros_stays() -> None:
-    whole, scale = round_to_int8(torch.zeros(2, 3, 1, 1))
-    assert not whole.any()
-    assert scale.isfinite().all()
+def test_each_output_channel_has_its_own_scale() -> None:
+    weight = torch.tensor([[1000.0, 0.0], [0.001, -0.0005], [0.0, 0.0]])
+    whole, scale = round_to_int8(weight)
+    assert whole.tolist() == [[127, 0], [127, -64], [0, 0]]
+    torch.testing.assert_close(scale, torch.tensor([1000 / 127, 0.001 / 127, 1.0]))
+
+
+def test_weights_of_8_bits_are_counted_wherever_they_are() -> None:
+    conv = QuantizedConv2d.from_convolution(nn.Conv2d(3, 4, 3))
+    assert count_int8_weights(nn.Sequential(conv, nn.Sequential(nn.Conv2d(3, 4, 3)))) == 108
+    assert count_int8_weights(nn.Sequential(conv, nn.ReLU(), conv)) == 108  # shared: once
+    assert count_int8_weights(nn.Linear(2, 2)) == 0
 
 
 @pytest.mark.parametrize("options", OPTIONS)

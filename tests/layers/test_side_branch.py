@@ -1,13 +1,13 @@
 """Side branches: the modules of TinyTL and of Rep-Net against their formulas."""
 
 import copy
-import math
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pocketune.errors import PocketuneError
 from pocketune.layers import GroupNorm, LiteResidual, MaskedReLU, ProgramModule
 
 from .kept import kept_tensors
@@ -142,22 +142,6 @@ def test_output_and_gradients(module, shape, window, size) -> None:
         torch.testing.assert_close(mine, plain)
 
 
-def test_changes_nothing_at_first() -> None:
-    assert not ProgramModule(8, 8, 16)(torch.randn(2, 8, 8, 8)).any()
-
-
-def test_initial_values() -> None:
-    """Normal of variance 2 / (k^2 out)."""
-    torch.manual_seed(1)
-    module = ProgramModule(64, 64, 96)
-    assert module.conv1.weight.std().item() == pytest.approx(math.sqrt(2 / (25 * 64)), rel=0.02)
-    assert module.conv2.weight.std().item() == pytest.approx(math.sqrt(2 / 96), rel=0.05)
-
-
-def test_maps_smaller_than_the_pooling_window() -> None:
-    assert ProgramModule(8, 8, 16)(torch.randn(2, 8, 1, 1)).shape == (2, 16, 1, 1)
-
-
 @pytest.mark.parametrize(
     ("channels", "image", "groups"),
     [((8, 8), False, 2), ((7, 8), False, 1), ((8, 9), False, 1), ((4, 8), True, 1)],
@@ -181,7 +165,27 @@ def test_kept_bytes_are_those_of_the_docstring(branch: nn.Module, masked: bool) 
     assert sum(signs) == masked * pooled * 8 / 8
 
 
-@pytest.mark.parametrize("size", [(3, 5), (4, 4)])
-def test_a_program_module_gives_the_size_that_is_asked_for(size: tuple[int, int]) -> None:
-    module = ProgramModule(8, 8, 16)
-    assert module(torch.randn(2, 8, 8, 8), size=torch.Size(size)).shape == (2, 16, *size)
+@pytest.mark.parametrize("inputs", [4, 7, 16])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_lite_residual_module_is_built_again_from_its_arguments(inputs: int, stride: int) -> None:
+    groups = 1 if inputs % 2 else 2
+    module = LiteResidual(inputs, 24, kernel=3, stride=stride, groups=groups)
+    again = LiteResidual(**module.arguments())
+    shapes = [{name: t.shape for name, t in m.state_dict().items()} for m in (module, again)]
+    assert shapes[0] == shapes[1]
+    assert again.arguments() == module.arguments()
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 6), (5, 7), (8, 8)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_branch_begins_with_zeros_of_the_block_s_size(size: tuple[int, int], stride: int) -> None:
+    for made in (LiteResidual(4, 8, stride=stride), ProgramModule(4, 8, 8, stride=stride)):
+        y = made(torch.randn(2, 4, *size))
+        assert tuple(y.shape) == (2, 8, *(-(-side // stride) for side in size))
+        assert not y.any()
+        assert tuple(made(torch.randn(2, 4, *size), (9, 3)).shape) == (2, 8, 9, 3)
+
+
+def test_groups_that_do_not_divide_a_branch_s_channels_are_refused() -> None:
+    with pytest.raises(PocketuneError, match=r"groups=2 does not divide .* 7 -> 8; use groups=1"):
+        LiteResidual(7, 8)

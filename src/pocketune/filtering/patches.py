@@ -157,17 +157,17 @@ def _misread(extent: Sequence[int], count: Sequence[int], shape: Sequence[int]) 
 def _pool_on_cuda(
     x: Tensor, size: Pair, start: Sequence[int], count: Sequence[int], divisor: int | None
 ) -> Tensor:
-    from pocketune.filtering import triton_kernels as triton_patches
+    from pocketune.filtering import triton_kernels
 
-    return triton_patches.pool(x, size, start, count, divisor)
+    return triton_kernels.pool(x, size, start, count, divisor)
 
 
 def _spread_on_cuda(
     values: Tensor, size: Pair, start: Sequence[int], shape: Sequence[int]
 ) -> Tensor:
-    from pocketune.filtering import triton_kernels as triton_patches
+    from pocketune.filtering import triton_kernels
 
-    return triton_patches.spread(values, size, start, shape)
+    return triton_kernels.spread(values, size, start, shape)
 
 
 if find_spec("triton"):

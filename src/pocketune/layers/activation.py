@@ -6,7 +6,7 @@ element instead of its whole input, and ReLU6 needs one comparison instead of tw
 """
 
 from collections.abc import Callable
-from functools import partial
+from math import inf
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -57,7 +57,7 @@ class MaskedReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape and memory format."""
-        return _masked(x, float("inf"))
+        return _masked(x, functional.relu, inf)
 
 
 class MaskedReLU6(nn.Module):
@@ -68,7 +68,7 @@ class MaskedReLU6(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape and memory format."""
-        return _masked(x, 6.0)
+        return _masked(x, functional.relu6, 6.0)
 
 
 SIGNED: dict[type[nn.Module], type[nn.Module]] = {
@@ -96,11 +96,7 @@ def _signed(x: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
     return with_derivative(x, activation, _IS_NONNEGATIVE)
 
 
-def _masked(x: Tensor, high: float) -> Tensor:
-    """`min(max(x, 0), high)`; no gradient at the ends, as in PyTorch."""
+def _masked(x: Tensor, activation: Callable[[Tensor], Tensor], high: float) -> Tensor:
+    """With the derivative of `min(max(x, 0), high)`, which is 0 at the ends, as in PyTorch."""
     inside = Derivative(lambda x, last: pack_between(x, 0.0, high, last), mask_gradient)
-    return with_derivative(x, partial(_clamped, high=high), inside)
-
-
-def _clamped(x: Tensor, high: float) -> Tensor:
-    return functional.relu(x) if high == float("inf") else functional.hardtanh(x, 0.0, high)
+    return with_derivative(x, activation, inside)

@@ -47,8 +47,9 @@ def packed_shape(x: Tensor, *_: object) -> Tensor:
     return x.new_empty((x.numel() + 7) // 8, dtype=torch.uint8)
 
 
-def _masked_shape(gradient: Tensor, _: Tensor, channels_last: bool) -> Tensor:
-    return torch.empty_like(gradient, memory_format=memory_format(channels_last))
+def shape_of_map(x: Tensor, _: Tensor, channels_last: bool) -> Tensor:
+    """A result like the map `x`, in the memory format of the bits."""
+    return torch.empty_like(x, memory_format=memory_format(channels_last))
 
 
 @register_operator("pack_nonnegative(Tensor x, bool channels_last) -> Tensor", packed_shape)
@@ -84,7 +85,7 @@ def pack_between(x: Tensor, low: float, high: float, channels_last: bool) -> Ten
 
 
 @register_operator(
-    "mask_gradient(Tensor gradient, Tensor packed, bool channels_last) -> Tensor", _masked_shape
+    "mask_gradient(Tensor gradient, Tensor packed, bool channels_last) -> Tensor", shape_of_map
 )
 def mask_gradient(gradient: Tensor, packed: Tensor, channels_last: bool) -> Tensor:
     """`gradient` where its bit is set, zero elsewhere.

@@ -28,6 +28,7 @@ from pocketune.layers.bits import (
     pack_array,
     pack_bits,
     packed_shape,
+    shape_of_map,
     unpack_bits,
 )
 
@@ -74,10 +75,6 @@ def _kept_shape(x: Tensor, _: Tensor, count: int, channels_last: bool) -> Tensor
     return x.new_empty(len(x) * count)
 
 
-def _like(x: Tensor, _: Tensor, channels_last: bool) -> Tensor:
-    return torch.empty_like(x, memory_format=memory_format(channels_last))
-
-
 def _restored_shape(values: Tensor, _: Tensor, shape: list[int], channels_last: bool) -> Tensor:
     return torch.empty(
         shape, dtype=values.dtype, device=values.device, memory_format=memory_format(channels_last)
@@ -113,7 +110,9 @@ def pack_above(x: Tensor, limit: Tensor, channels_last: bool) -> Tensor:
     return pack_array(flat.numpy()) if flat.device.type == "cpu" else pack_bits(flat)
 
 
-@register_operator("zero_dropped(Tensor x, Tensor packed, bool channels_last) -> Tensor", _like)
+@register_operator(
+    "zero_dropped(Tensor x, Tensor packed, bool channels_last) -> Tensor", shape_of_map
+)
 def zero_dropped(x: Tensor, packed: Tensor, channels_last: bool) -> Tensor:
     """`mask_gradient` in the forward pass, where a compiled step need not unpack the bits."""
     return mask_gradient(x.detach(), packed, channels_last)
