@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from pocketune.data import ImageDataset
 from pocketune.errors import PocketuneError
-from pocketune.files import reading, replacing
+from pocketune.files import reading
+from pocketune.weights.formats.files import write_state
 
 HEADER = "pocketune.retraining"
 MOMENTUM = "momentum_buffer"
@@ -64,9 +64,7 @@ class EpochCheckpoint:
         for name, parameter in self.network.named_parameters():
             if MOMENTUM in self.optimizer.state[parameter]:
                 tensors[f"{MOMENTUM}.{name}"] = self.optimizer.state[parameter][MOMENTUM]
-        facts = json.dumps({"epochs": epochs, **self.identity})
-        with replacing(self.path, SafetensorError) as file:
-            file.write_bytes(save({k: v.contiguous() for k, v in tensors.items()}, {HEADER: facts}))
+        write_state(self.path, tensors, HEADER, {"epochs": epochs, **self.identity})
 
     def resume(self) -> int:
         """Load what `save` has written; returns how many epochs are done."""

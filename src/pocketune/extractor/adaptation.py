@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -27,13 +26,14 @@ from pocketune.extractor.genome import Genome
 from pocketune.extractor.measuring import CALIBRATION, in_parts, plain_subnet
 from pocketune.extractor.settings import ExtractorSettings
 from pocketune.extractor.spaces import config_of
-from pocketune.files import reading, replacing
+from pocketune.files import reading
 from pocketune.layers import LiteResidual
 from pocketune.networks import normalize
 from pocketune.objectives import objective_of
 from pocketune.supernet import Supernet
 from pocketune.surgery import BRANCH
 from pocketune.weights import estimate_batch_norm
+from pocketune.weights.formats.files import write_state
 
 CHECKPOINT_SECONDS = 30.0
 DEALT = 8
@@ -216,9 +216,7 @@ class Adaptation:
             for moment in MOMENTS:
                 if moment in self._optimizer.state[each]:
                     tensors[f"{moment}.{name}"] = self._optimizer.state[each][moment]
-        facts = {HEADER: json.dumps({"steps": self.done})}
-        with replacing(self._path, SafetensorError) as file:
-            file.write_bytes(save({n: t.contiguous() for n, t in tensors.items()}, facts))
+        write_state(self._path, tensors, HEADER, {"steps": self.done})
 
     @torch.no_grad()
     def _load(self) -> None:

@@ -1,7 +1,6 @@
 """Saved supernets: safetensors files whose header describes the space."""
 
 import json
-import tempfile
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
@@ -9,13 +8,14 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 
 from pocketune.errors import PocketuneError, Remedy, check_type
-from pocketune.files import make_folder_of, reading, replacing, writing
+from pocketune.files import reading
 from pocketune.networks import Normalization, about
 from pocketune.supernet.space import Space
 from pocketune.supernet.supernet import Supernet
+from pocketune.weights.formats.files import check_writable, write_state
 
 HEADER = "pocketune.supernet"
 VERSION = 1
@@ -32,9 +32,7 @@ def save_supernet(supernet: Supernet, path: str | PathLike[str]) -> None:
     check_type(Supernet, supernet=supernet)
     path = Path(path)
     check_saveable(path)
-    tensors = {name: tensor.contiguous() for name, tensor in supernet.state_dict().items()}
-    with replacing(path, SafetensorError) as file:
-        file.write_bytes(save(tensors, {HEADER: json.dumps(describe(supernet))}))
+    write_state(path, supernet.state_dict(), HEADER, describe(supernet))
 
 
 def check_saveable(path: Path) -> None:
@@ -47,9 +45,7 @@ def check_saveable(path: Path) -> None:
     """
     if path.suffix != ".safetensors":
         raise PocketuneError(f"{path} must end in .safetensors")
-    make_folder_of(path)
-    with writing(path), tempfile.TemporaryFile(dir=path.parent):
-        pass
+    check_writable(path)
 
 
 def describe(supernet: Supernet) -> dict[str, Any]:

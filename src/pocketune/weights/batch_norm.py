@@ -10,7 +10,7 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks.checks import require_network
 from pocketune.networks.images import image_batches
-from pocketune.networks.probe import probing, watch_inputs
+from pocketune.networks.probe import watch_inputs
 
 
 class _Moments:
@@ -115,17 +115,10 @@ def estimate_batch_norm(network: nn.Module, batches: Iterable[Tensor]) -> nn.Mod
     }
     if not norms:
         return network
-    means = {path: _Mean() for path in norms}
-
-    def note(path: str, _: nn.Module, given: list[Tensor]) -> None:
-        variance, mean = torch.var_mean(given[0], dim=(0, 2, 3), correction=0)
-        means[path].add(torch.stack((mean, variance)), len(given[0]))
-
-    images = 0
-    with probing(network, paths=norms, enter=note), _batch_statistics(norms.values()):
-        for batch in image_batches(network, batches):
-            network(batch)
-            images += len(batch)
+    means = {path: _MeanMoments() for path in norms}
+    watchers = {path: seen.add for path, seen in means.items()}
+    with _batch_statistics(norms.values()):
+        images = watch_inputs(network, image_batches(network, batches), watchers)
     if images == 0:
         raise PocketuneError(
             "statistics of batch norms cannot be estimated without images; give a few hundred"
@@ -162,16 +155,19 @@ def _require_finite(path: str, measured: Tensor) -> None:
         )
 
 
-class _Mean:
-    """Mean of tensors, each with a weight."""
+class _MeanMoments:
+    """Mean over images of the means and variances that their batches have in each channel."""
 
     def __init__(self) -> None:
         self.count = 0
         self.value = torch.zeros((), dtype=torch.float64)
 
-    def add(self, value: Tensor, count: int) -> None:
-        self.count += count
-        self.value = self.value + (value.double() - self.value) * (count / self.count)
+    def add(self, x: Tensor) -> None:
+        """Take in a batch (N, C, H, W)."""
+        variance, mean = torch.var_mean(x, dim=(0, 2, 3), correction=0)
+        self.count += len(x)
+        moments = torch.stack((mean, variance)).double()
+        self.value = self.value + (moments - self.value) * (len(x) / self.count)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Saved networks: safetensors files whose header describes how to build the network."""
 
 import json
-import tempfile
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
@@ -9,11 +8,10 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.files import make_folder_of, reading, replacing, writing
+from pocketune.files import reading
 from pocketune.layers import (
     IntegerConv2d,
     LiteResidual,
@@ -35,7 +33,7 @@ from pocketune.surgery.branch import BRANCH, add_branches
 from pocketune.surgery.channels import narrow
 from pocketune.surgery.norms import kernels_before_norms, use_norms
 from pocketune.surgery.truncate import keep_first_blocks
-from pocketune.weights.formats.files import COUNTER, float_state
+from pocketune.weights.formats.files import COUNTER, check_writable, float_state, write_state
 
 IMAGENET_CLASSES = 1000
 """Of the published weights."""
@@ -66,10 +64,7 @@ def save_network(network: nn.Module, path: str | PathLike[str]) -> None:
     config = check_saveable(network, path)
     normalization = about(network).normalization
     facts = {"config": config.to_dict(), "normalization": asdict(normalization)}
-    state = _state(network, standardized=config.standardized)
-    tensors = {name: tensor.contiguous() for name, tensor in state.items()}
-    with replacing(path, SafetensorError) as file:
-        file.write_bytes(save(tensors, {HEADER: json.dumps(facts)}))
+    write_state(path, _state(network, standardized=config.standardized), HEADER, facts)
 
 
 def _standardized_kernels(network: nn.Module) -> dict[str, Tensor]:
@@ -98,9 +93,7 @@ def check_saveable(network: nn.Module, path: Path) -> NetworkConfig:
             "the adapted network that was given to calibrate"
         )
     config = _config(network)
-    make_folder_of(path)
-    with writing(path), tempfile.TemporaryFile(dir=path.parent):
-        pass
+    check_writable(path)
     return config
 
 

@@ -1,16 +1,18 @@
-"""Weights files: reading tensors, and loading them by name."""
+"""Weights files: reading and writing tensors, and loading them by name."""
 
+import json
+import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.files import reading
+from pocketune.files import make_folder_of, reading, replacing, writing
 from pocketune.layers.quantized import dequantize
 
 WRAPPERS = ("state_dict", "model", "model_state_dict")  # keys under which training scripts save it
@@ -32,6 +34,22 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if path.suffix in (".pth", ".pt"):
         return _read_pickle(path)
     raise PocketuneError(f"{path} is not a .safetensors, .pth or .npz file")
+
+
+def write_state(
+    path: Path, state: Mapping[str, Tensor], key: str, facts: Mapping[str, Any]
+) -> None:
+    """Write a `.safetensors` file whole, with facts in JSON under a key of its header."""
+    tensors = {name: tensor.contiguous() for name, tensor in state.items()}
+    with replacing(path, SafetensorError) as file:
+        file.write_bytes(save(tensors, {key: json.dumps(facts)}))
+
+
+def check_writable(path: Path) -> None:
+    """Check, before long work, that a file can be written; its folder is made if there is none."""
+    make_folder_of(path)
+    with writing(path), tempfile.TemporaryFile(dir=path.parent):
+        pass
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
