@@ -20,7 +20,7 @@ from pocketune.data.labels.layouts import (
     in_use,
     wrapper,
 )
-from pocketune.data.labels.listings import choose_tables, read_tables
+from pocketune.data.labels.listings import choose_tables, read_tables, tables_of_files
 from pocketune.data.labels.lists import content, read_list
 from pocketune.data.labels.rows import is_table
 from pocketune.data.labels.tables import has_titles
@@ -237,8 +237,24 @@ class _Folder:
         if self.divided:
             return self._class_folders()
         if not self.tables:
+            self._check_certain()
             return None
         return _of_tables(self.source, self.tables, self.tasks, self.test, self.names)
+
+    def _check_certain(self) -> None:
+        """Refuse several tables, none of which is chosen, where folders tell no classes either.
+
+        Photos to evaluate on, which may be of one class, may lie beside tables of any kind.
+        """
+        if self.test != "hold out" or len(self.in_classes[0].labels.distinct()) > 1:
+            return
+        listing = tables_of_files(self.source, self.names, self.prefix)
+        if len(listing) > 1:
+            one, other = map(shown, listing[:2])
+            raise PocketuneError(
+                f"{self.where} has {one} and {other}, and either may list its photos; call the one "
+                "that is meant labels.csv, or give it in place of the folder"
+            )
 
     def _outlines(self) -> Found | None:
         """Images whose masks are drawn from outlines."""

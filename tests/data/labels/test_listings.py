@@ -74,7 +74,7 @@ class TestOfKaggle:
 
     def test_tables_of_other_names(self, tree):
         path = tree(self.files(("a.csv", "file,label"), ("b.csv", "file,label")))
-        assert "has no class folders" in refusal(path)
+        assert "has a.csv and b.csv, and either may list its photos" in refusal(path)
 
     def test_different_attributes(self, tree):
         photos = {f"{part}/{i}.png": i for part in ("train", "val") for i in range(2)}
@@ -100,7 +100,10 @@ class TestBesideResults:
         names = [f"img/{i}.png" for i in range(4)]
         files = {name: i for i, name in enumerate(names)}
         path = tree({**files, "one.csv": lines(names, "csv"), "two.csv": lines(names, "csv")})
-        assert "one class only, 'img'" in refusal(path)
+        assert "one.csv and two.csv, and either may list its photos" in refusal(path)
+        assert len(load_splits(path / "two.csv", val_fraction=0).train) == 4
+        evaluated = load_splits(path, test="validate", classes=("img", "other"), val_fraction=1)
+        assert len(evaluated.val) == 4  # of one class, beside results of any kind
 
 
 @pytest.mark.parametrize("other", ["val", "test"])

@@ -42,8 +42,7 @@ def choose_tables(source: Source, names: Names, prefix: str) -> list[str]:
         prefix: The folder around everything, with its slash.
     """
     tables = [name for name in names if is_table(name)]
-    beside = [name for name in tables if "/" not in name[len(prefix) :]]
-    beside = [name for name in beside if not name.lower().endswith(JSON_LINES)] or beside
+    beside = _beside(tables, prefix)
     if len(beside) > 1:
         return _main_tables(source, beside)
     if beside or (tables and len(names.folders()[0]) == 1):
@@ -53,11 +52,29 @@ def choose_tables(source: Source, names: Names, prefix: str) -> list[str]:
     return inside if len({places[name] for name in inside}) == len(inside) else []
 
 
+def tables_of_files(source: Source, names: Sequence[str], prefix: str) -> list[str]:
+    """The tables beside all folders that have a title of the column of files; see `choose_tables`.
+
+    Where there are several and none is chosen, each of them may be the one that is meant.
+    """
+    tables = [name for name in names if is_table(name)]
+    return _of_files(source, _beside(tables, prefix))
+
+
+def _beside(tables: Sequence[str], prefix: str) -> list[str]:
+    beside = [name for name in tables if "/" not in name[len(prefix) :]]
+    return [name for name in beside if not name.lower().endswith(JSON_LINES)] or beside
+
+
+def _of_files(source: Source, tables: Sequence[str]) -> list[str]:
+    return [name for name in tables if names_files(_titles(source, name))]
+
+
 def _main_tables(source: Source, tables: Sequence[str]) -> list[str]:
     labels = [name for name in tables if _stem(name) in _LABELS]
     train = [name for name in tables if PARTS.get(_stem(name)) == TRAIN]
     if not labels + train:  # others may be results, of an evaluation for example
-        listing = [name for name in tables if names_files(_titles(source, name))]
+        listing = _of_files(source, tables)
         return listing if len(listing) == 1 else []
     if len(labels + train) != 1:
         return []
