@@ -118,7 +118,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("label", "reason"),
         [
-            ("0 0.5 0.5 0.1 0.1\n", "labels/a.txt has in line 1 a box, but masks are drawn from"),
+            ("0 0.5 0.5 0.1 0.1\n", "labels/a.txt begins with a box, but masks are drawn from"),
             (f"{CAT}0 0.5 0.5 0.1 0.1\n", "in line 2 a box"),
             ("0 0.5 0.5\n", "in line 1 no corners as fractions of the sides"),
             ("0 10 10 20 10 20 20\n", "in line 1 no corners as fractions of the sides"),

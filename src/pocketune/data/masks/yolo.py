@@ -42,6 +42,10 @@ _YAML = (".yaml", ".yml")
 _USUAL = "data."
 """How the name of the file of the names of classes usually begins."""
 _BOX = 4  # numbers
+_A_BOX = (
+    "a box, but masks are drawn from polygons, and boxes are not supported; export the polygons, "
+    "as for YOLO segmentation"
+)
 _FEWEST = 3  # corners
 _LARGEST = 2.0  # a corner may lie a little outside of its image, whose sides are 1
 
@@ -59,7 +63,8 @@ def read_yolo(names: Names, source: Source, where: str, test: TestUse = "hold ou
         test: What the images of `test` are for.
 
     Raises:
-        NoMasks: The names of the classes are missing, and the labels have no polygons.
+        NoMasks: The labels are of boxes; or the names of the classes are missing, and the labels
+            have no polygons.
         PocketuneError: The names of the classes are missing or cannot be read, there are more than
             masks have values for, or two files stand for one image.
     """
@@ -68,10 +73,12 @@ def read_yolo(names: Names, source: Source, where: str, test: TestUse = "hold ou
     keys = sorted(images.keys() & labels.keys(), key=labels.__getitem__)
     if not keys:
         return None
+    first, numbers = _first_line((labels[key] for key in keys), source)
+    if numbers == 1 + _BOX:
+        raise NoMasks(f"{shown(first)} begins with {_A_BOX}")
     listed = _class_names(names, prefix, source)
     if listed is None:
-        outlined = _begin_with_polygon((labels[key] for key in keys), source)
-        raise (PocketuneError if outlined else NoMasks)(
+        raise (PocketuneError if numbers > 1 + _BOX else NoMasks)(
             f"{where} has labels of YOLO without the names of their classes; add data.yaml with a "
             "line such as names: [cat, dog]"
         )
@@ -150,10 +157,7 @@ def _polygons(
                 f"{place} no class and corners of a polygon; export it again"
             ) from None
         if len(numbers) == _BOX:
-            raise PocketuneError(
-                f"{place} a box, but masks are drawn from polygons, and boxes are not supported; "
-                "export the polygons, as for YOLO segmentation"
-            )
+            raise PocketuneError(f"{place} {_A_BOX}")
         if len(corners) < _FEWEST or np.abs(corners).max() > _LARGEST:
             raise PocketuneError(
                 f"{place} no corners as fractions of the sides of the image; export it again"
@@ -166,15 +170,15 @@ def _polygons(
     return found
 
 
-def _begin_with_polygon(labels: Iterable[str], source: Source) -> bool:
-    """Whether the first line of some labels is of a polygon, not of a box or in words."""
+def _first_line(labels: Iterable[str], source: Source) -> tuple[str, int]:
+    """The first label that is not empty, and how many numbers its first line has; 0 for words."""
     for name in labels:
         if text := read_list(source, name).strip():
             try:
-                return len([float(each) for each in text.splitlines()[0].split()]) > 1 + _BOX
+                return name, len([float(each) for each in text.splitlines()[0].split()])
             except ValueError:
-                return False
-    return False
+                break
+    return "", 0
 
 
 def _class_names(names: Names, prefix: str, source: Source) -> dict[int, str] | None:
