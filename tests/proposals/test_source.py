@@ -11,7 +11,6 @@ import torch
 
 import pocketune
 from pocketune.data import load_splits
-from pocketune.device.head.pixels import score_pixels
 from pocketune.device.train import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.kit import Kit
@@ -19,6 +18,7 @@ from pocketune.planner.context import PlanContext
 from pocketune.planner.trial import Trial
 from pocketune.proposals.choice import drafts_in
 from pocketune.proposals.features import last_maps
+from pocketune.proposals.pixels import score_pixels
 from pocketune.proposals.source import METHODS, SIZES, DraftSource
 from pocketune.weights import create_network, save_network
 

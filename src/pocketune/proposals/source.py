@@ -12,7 +12,6 @@ from typing import Any
 
 import pocketune
 from pocketune.authoring import build_kit
-from pocketune.device.head.pixels import score_pixels
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, sha256
@@ -30,6 +29,7 @@ from pocketune.planner.plan import LeftOut
 from pocketune.planner.screening import LEAST_FIRST
 from pocketune.planner.trial import HeadScore
 from pocketune.proposals.features import embed, last_maps
+from pocketune.proposals.pixels import score_pixels
 from pocketune.proposals.weights import Pretrained, title_of
 from pocketune.seeding import seeded
 from pocketune.weights import create_network

@@ -63,7 +63,7 @@ class CellFit:
         """Add the feature maps (C, h, w) of a photo with its mask."""
         half, (rows, classes) = self.photos % 2, known_cells(maps, label)
         self.photos += 1
-        self._halves[half].add_cells(rows, classes)
+        self._halves[half].add(rows, classes)
         count = min(self._share, self._room, len(rows))
         if count:
             self._room -= count

@@ -7,24 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pocketune.arrays import distinct
-from pocketune.data import sample
-from pocketune.errors import PocketuneError
 from pocketune.tasks.maps import IGNORED
-from pocketune.tasks.segmentation import balanced_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from numpy.typing import NDArray
 
     from pocketune.arrays import FloatArray
-    from pocketune.data import ImageDataset
     from pocketune.device.head.sums import Exact
-    from pocketune.tasks import Score
     from pocketune.tasks.maps import Truth
 
-STRENGTH = 1e-3
-"""Penalty relative to the mean variance of a feature; cells are many, so that it matters little."""
 BLOCK = 1024
 """Cells that are in memory as exact values at once."""
 
@@ -46,12 +37,7 @@ class PixelRidge:
         self._sums = np.zeros((len(weights), channels))
         self._squares = np.zeros((channels, channels))
 
-    def add(self, maps: FloatArray, labels: Iterable[Truth]) -> None:
-        """Add feature maps (N, C, h, w) and the masks of what they show."""
-        for each, label in zip(maps, labels, strict=True):
-            self.add_cells(*known_cells(each, label))
-
-    def add_cells(self, rows: FloatArray, classes: NDArray[np.uint8]) -> None:
+    def add(self, rows: FloatArray, classes: NDArray[np.uint8]) -> None:
         """Add cells (N, C), each with its class (N,)."""
         for start in range(0, len(rows), BLOCK):
             exact = rows[start : start + BLOCK].astype(np.float64)
@@ -69,7 +55,7 @@ class PixelRidge:
         self._sums += other._sums
         self._squares += other._squares
 
-    def layer(self, strength: float = STRENGTH) -> tuple[Exact, Exact]:
+    def layer(self, strength: float) -> tuple[Exact, Exact]:
         """Weight (classes, C) and bias (classes,) of a 1x1 convolution.
 
         Args:
@@ -87,60 +73,6 @@ class PixelRidge:
         together = self._sums / total - np.outer(shares, mean)
         weight: Exact = np.linalg.solve(spread, together.T).T
         return weight, shares - weight @ mean
-
-
-def score_pixels(
-    maps: Callable[[NDArray[np.uint8]], FloatArray], photos: ImageDataset, size: int, count: int
-) -> tuple[Score, int]:
-    """Fit on one half of some photos, and score on the other half.
-
-    Args:
-        maps: Feature maps (N, C, h, w) of images.
-        photos: Photos with masks.
-        size: Height and width of the images, in pixels.
-        count: About so many photos are taken, evenly spread.
-
-    Returns:
-        The score, and of how many photos it is.
-
-    Raises:
-        PocketuneError: The photos allow no such score.
-    """
-    chosen = photos.thinned(count)
-    first, second = (chosen.subset(range(start, len(chosen), 2)) for start in (0, 1))
-    weight, bias = _fitted(maps, first, size, photos)
-    metric = photos.labeled.metric()
-    for batch in sample(second, size=size, count=len(chosen)):
-        found = np.einsum("kc,nchw->nkhw", weight, maps(batch.images)) + bias[:, None, None]
-        metric.update(found.astype(np.float32), batch.labels)
-    if not metric.images:
-        raise _too_few()
-    return metric.score, metric.images
-
-
-def _fitted(
-    maps: Callable[[NDArray[np.uint8]], FloatArray],
-    chosen: ImageDataset,
-    size: int,
-    photos: ImageDataset,
-) -> tuple[Exact, Exact]:
-    """The layer that is fitted to chosen photos, with weights of the classes of all."""
-    weights = balanced_weights(photos.labels["pixels"].sum(axis=0))
-    ridge: PixelRidge | None = None
-    for batch in sample(chosen, size=size, count=len(chosen)):
-        found = maps(batch.images)
-        ridge = ridge or PixelRidge(found.shape[1], weights)
-        ridge.add(found, batch.labels)
-    if ridge is None:
-        raise _too_few()
-    try:
-        return ridge.layer()
-    except ValueError as error:
-        raise PocketuneError(f"no classifier can be computed from these masks: {error}") from error
-
-
-def _too_few() -> PocketuneError:
-    return PocketuneError("too few of the photos can be decoded to compare features on them")
 
 
 def known_cells(maps: FloatArray, label: Truth) -> tuple[FloatArray, NDArray[np.uint8]]:
