@@ -107,7 +107,7 @@ def show(shown: DeltaArgument, output: JsonOption) -> None:
 
 def _lines(opened: Delta, file: Path) -> list[str]:
     from pocketune.device.memory.sizes import format_size
-    from pocketune.kit.naming import full_title
+    from pocketune.kit.titles import full_title
 
     header, values = opened.header, opened.state.values()
     rows = {

@@ -267,7 +267,7 @@ def kit_lines(facts: dict[str, Any], manifest: Manifest, of_classes: str = "") -
         of_classes: What else there is to say of its classes.
     """
     from pocketune.device.memory.sizes import format_size
-    from pocketune.kit.naming import full_title
+    from pocketune.kit.titles import full_title
 
     memory = facts["training_memory"]
     rows = {

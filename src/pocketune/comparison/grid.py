@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, regular, stem_of
-from pocketune.kit.naming import full_title, network_title
+from pocketune.kit.titles import full_title, network_title
 from pocketune.schema import Positive, read_object
 
 if sys.version_info >= (3, 11):

@@ -18,7 +18,7 @@ from pocketune.files import reading, sha256
 from pocketune.forecast import draft
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import Manifest
-from pocketune.kit.naming import network_title
+from pocketune.kit.titles import network_title
 from pocketune.methods import Method, create_method, method_to_dict
 from pocketune.networks.config import NetworkConfig
 from pocketune.networks.registry import is_dense

@@ -11,7 +11,7 @@ from pocketune.comparison.result import Comparison
 from pocketune.comparison.tables import without_gain
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import counted
-from pocketune.kit.naming import full_title
+from pocketune.kit.titles import full_title
 from pocketune.reporting.charts.bubbles import Bubble, bubble_chart
 from pocketune.reporting.charts.style import Chart
 from pocketune.reporting.page import Page, Section, Tile

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pocketune
 from pocketune.device.memory.sizes import format_size
 from pocketune.errors import counted
-from pocketune.kit.naming import full_title
+from pocketune.kit.titles import full_title
 from pocketune.planner.alternatives import runners_up, sentences, smallest_budget
 from pocketune.planner.plan import Plan
 from pocketune.reporting.charts.bubbles import Bubble, bubble_chart

@@ -16,8 +16,8 @@ from pocketune.device.use.evaluate import run_photos
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError, counted
 from pocketune.kit.names import METRICS
-from pocketune.kit.naming import full_title, network_title
 from pocketune.kit.storage import run_file
+from pocketune.kit.titles import full_title, network_title
 from pocketune.reporting.charts.curves import loss_chart, metric_chart, rate_chart
 from pocketune.reporting.charts.memory import parts_chart, step_chart
 from pocketune.reporting.evidence import Evidence, photo_sections

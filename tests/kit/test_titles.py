@@ -1,8 +1,8 @@
-"""Networks and methods in words."""
+"""Titles of networks and methods."""
 
 import pytest
 
-from pocketune.kit.naming import full_title, network_title
+from pocketune.kit.titles import full_title, network_title
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Networks and methods in words, from the fields that manifests and records have of them.
+"""Titles of networks and methods, from the fields that manifests and records have of them.
 
 A kit may come from a stranger, and nothing checks these fields: what is of no use here is left out.
 """
