@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketune.data.examples import Example
+from pocketune.data.examples import Example, Examples
 from pocketune.data.labels.layouts import in_class_folders, in_use, wrapper
 from pocketune.data.names import Names
 
@@ -91,14 +91,15 @@ def test_the_folder_around_everything(names: list[str], prefix: str) -> None:
 
 def test_the_parts_that_are_in_use() -> None:
     train, val, test = (Example(part, "a", part) for part in ("train", "val", "test"))
-    undivided = [Example("1", "a")]
-    for examples, hold_out, validate in (
+    undivided = Examples([Example("1", "a")])
+    for listed, hold_out, validate in (
         ([train, val, test], "train val", "train val"),
         ([train, test], "train", "train test"),
         ([train, val], "train val", "train val"),
         ([test], "", "test"),
     ):
-        assert [each.part for each in in_use(iter(examples))] == hold_out.split()
+        examples = Examples(listed)
+        assert [each.part for each in in_use(examples)] == hold_out.split()
         assert [each.part for each in in_use(examples, "validate")] == validate.split()
         only = [each for each in examples if each.part == "test"]
         assert in_use(examples, "only") == only

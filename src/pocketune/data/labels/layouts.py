@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from pocketune.data.examples import Example, Examples, Repeated
+from pocketune.data.examples import Examples, Repeated
 from pocketune.data.labels.rows import is_table
 from pocketune.tasks.base import as_label
 
@@ -37,15 +37,14 @@ _OF_PHOTOS = re.compile(
 )
 
 
-def in_use(examples: Iterable[Example], test: TestUse = "hold out") -> Examples:
+def in_use(examples: Examples, test: TestUse = "hold out") -> Examples:
     """The examples of the parts that are to be loaded."""
-    packed = examples if isinstance(examples, Examples) else Examples(examples)
-    present = packed.parts.distinct()
+    present = examples.parts.distinct()
     if test == "only":
-        return packed.of_parts([TEST])
+        return examples.of_parts([TEST])
     if test == "hold out" or VALIDATION in present:
         present = [part for part in present if part != TEST]
-    return packed.of_parts(present)
+    return examples.of_parts(present)
 
 
 def in_class_folders(names: Names) -> tuple[Examples, Names]:

@@ -61,7 +61,7 @@ def read_pairs(
     if images and masks:
         masks = without_tail(masks, images)
         _check_partners(images, masks, where, source)
-        return in_use(_divided(images, masks), test)
+        return in_use(paired(sorted(images.keys() & masks.keys()), images, masks), test)
     images, masks = in_folders(names, prefix, VOC_FOLDERS, where)
     if images and masks:
         return in_use(_voc(names, prefix, images, masks, source), test)
@@ -135,12 +135,12 @@ def _check_partners(images: _Keyed, masks: _Keyed, where: str, source: Source) -
             )
 
 
-def _divided(images: _Keyed, masks: _Keyed) -> list[Example]:
-    """The pairs, each in the part that the first folder of its path names."""
-    return [
+def paired(keys: Iterable[str], images: _Keyed, masks: _Keyed) -> Examples:
+    """The pairs of these keys, each in the part that the first folder of its path names."""
+    return Examples(
         Example(images[key], Mask(masks[key]), PARTS.get(key.partition("/")[0].casefold()))
-        for key in sorted(images.keys() & masks.keys())
-    ]
+        for key in keys
+    )
 
 
 def _voc(

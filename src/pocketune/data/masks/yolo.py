@@ -15,15 +15,14 @@ from typing import IO
 
 import numpy as np
 
-from pocketune.data.examples import Example, Examples
 from pocketune.data.images.decode import oriented_size
 from pocketune.data.images.opening import open_image, reading_image
-from pocketune.data.labels.layouts import PARTS, TestUse, in_use, wrapper
+from pocketune.data.labels.layouts import TestUse, in_use, wrapper
 from pocketune.data.labels.lists import content, read_list
 from pocketune.data.masks.drawn import Drawn, DrawnSource, list_of, values_of
 from pocketune.data.masks.no_masks import NoMasks
 from pocketune.data.masks.outlines import corners_of, drawing
-from pocketune.data.masks.pairs import in_folders
+from pocketune.data.masks.pairs import in_folders, paired
 from pocketune.data.masks.polygons import area, fill_polygon
 from pocketune.data.masks.shapes import Corners
 from pocketune.data.masks.values import NAMES_FILES
@@ -34,7 +33,6 @@ from pocketune.data.sources import Source
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, shown
 from pocketune.tasks.base import as_label
-from pocketune.tasks.segmentation import Mask
 
 FOLDERS = ("images", "labels")
 _SUFFIX = ".txt"
@@ -84,10 +82,7 @@ def read_yolo(names: Names, source: Source, where: str, test: TestUse = "hold ou
         )
     values = values_of(listed.values(), where)
     classes = {number: values[label] for number, label in listed.items()}
-    examples = Examples(
-        Example(images[key], Mask(labels[key]), PARTS.get(key.partition("/")[0].casefold()))
-        for key in keys
-    )
+    examples = paired(keys, images, labels)
     drawn = YoloSource(source, Names(labels[key] for key in keys), examples.names, classes)
     unlabeled = Names(images[key] for key in sorted(images.keys() - labels.keys()))
     return Drawn(drawn, in_use(examples, test), list_of(values), unlabeled)
