@@ -42,6 +42,7 @@ _NORMALIZATIONS = {
     "imagenet": Normalization.IMAGENET,
     "half": Normalization.HALF,
     "unit": Normalization.UNIT,
+    "pixels": Normalization.PIXELS,
 }
 
 _CALIBRATED = 192
@@ -95,8 +96,9 @@ def build_kit(
         frozen_bits: See `adapt`.
         task: Name of the task, such as `"attributes"`; by default the task of the photos'
             labels, or that of the network.
-        normalization: `"imagenet"`, `"half"` (-1 to 1) or `"unit"` (0 to 1), of the images
-            that the weights were trained with; None follows the weights, or is ImageNet's.
+        normalization: `"imagenet"`, `"half"` (-1 to 1), `"unit"` (0 to 1) or `"pixels"` (0 to 255),
+            of the images that the weights were trained with; None follows the weights or the
+            `.onnx` file, or is ImageNet's.
         check: Called with a draft of the kit's manifest before the kit is compared with PyTorch,
             which takes longer; what it raises ends the building.
         progress: Called with what is done next, and the share of the time that is over.

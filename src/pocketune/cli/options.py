@@ -22,7 +22,7 @@ METHOD_PANEL = "Training method"
 # Copies of the library's names: reading them there would import numpy or torch.
 PADDINGS = ("symmetric", "same")
 NORMS = ("batch", "group")
-NORMALIZATIONS = ("imagenet", "half", "unit")
+NORMALIZATIONS = ("imagenet", "half", "unit", "pixels")
 RANKINGS = ("l2", "weight")
 CONVENTIONS = ("tinytl", "mobiletl", "mobiletl-stored", "repnet", "gradfilter")
 
@@ -175,10 +175,10 @@ class ImageOptions:
 
     normalization: str | None = of_network(
         "Normalization of the images that the weights were trained with: [bold]half[/bold] is -1 "
-        "to 1, as Keras often has it, [bold]unit[/bold] is 0 to 1.",
+        "to 1, as Keras often has it, [bold]unit[/bold] is 0 to 1, [bold]pixels[/bold] 0 to 255.",
         default=None,
         choices=NORMALIZATIONS,
-        unset="that of the weights, or imagenet",
+        unset="that of the weights or of the ONNX file, or imagenet",
     )
 
 

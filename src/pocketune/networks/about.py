@@ -19,7 +19,7 @@ from pocketune.networks.config import NetworkConfig
 class Normalization:
     """Pixels in [0, 1] become `(pixel - mean) / std`, channel by channel (red, green, blue).
 
-    `IMAGENET` is the default, `HALF` gives -1 to 1, and `UNIT` leaves 0 to 1.
+    `IMAGENET` is the default, `HALF` gives -1 to 1, `UNIT` leaves 0 to 1, and `PIXELS` 0 to 255.
     """
 
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
@@ -28,6 +28,7 @@ class Normalization:
     IMAGENET: ClassVar["Normalization"]
     HALF: ClassVar["Normalization"]
     UNIT: ClassVar["Normalization"]
+    PIXELS: ClassVar["Normalization"]
 
     def __post_init__(self) -> None:
         for name, values in (("mean", self.mean), ("std", self.std)):
@@ -56,6 +57,7 @@ class Normalization:
 Normalization.IMAGENET = Normalization()
 Normalization.HALF = Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 Normalization.UNIT = Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+Normalization.PIXELS = Normalization((0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255))
 
 
 def check_normalization(given: object) -> None:
@@ -67,7 +69,8 @@ def check_normalization(given: object) -> None:
     if not isinstance(given, Normalization):
         raise PocketuneError(
             f"normalization={given!r} is not a Normalization; give Normalization.IMAGENET, "
-            "Normalization.HALF (-1 to 1), Normalization.UNIT (0 to 1) or Normalization(mean, std)"
+            "Normalization.HALF (-1 to 1), Normalization.UNIT (0 to 1), Normalization.PIXELS "
+            "(0 to 255) or Normalization(mean, std)"
         )
 
 

@@ -14,6 +14,7 @@ from pocketune.networks.architectures.parts import initialize_linear
 from pocketune.onnx_import.blocks import with_blocks
 from pocketune.onnx_import.build import Builder
 from pocketune.onnx_import.file import OnnxFile, read_file
+from pocketune.onnx_import.normalization import own_normalization
 from pocketune.onnx_import.output import with_linear_output
 from pocketune.onnx_import.parts import OnnxNetwork
 
@@ -42,8 +43,8 @@ def load_onnx(
         size: Side of the images, in pixels.
         classes: Outputs of the network; another number than the file's initializes the output
             layer, uniform in +-1 / sqrt(fan in).
-        normalization: Normalization of the images that the file was trained with; ImageNet's if
-            it is not given.
+        normalization: Normalization of the images that the file takes. By default that of the
+            pixels that it normalizes itself, or ImageNet's if it does not.
 
     Raises:
         PocketuneError: The file cannot be read, has control flow, several inputs or outputs, images
@@ -60,7 +61,7 @@ def load_onnx(
     _compare(network, file)
     _require_any_batch(network, file)
     name = f"{shown(file.path.stem, 40)}.onnx"  # no registered network has the suffix
-    set_about(network, name=name, normalization=normalization or Normalization.IMAGENET)
+    set_about(network, name=name, normalization=normalization or own_normalization(file))
     if classes is not None:
         with_classes(network, classes, size)
     return network.train()
