@@ -4,7 +4,6 @@ The network itself runs on one sample on the meta device, which computes shapes 
 trace therefore includes everything that a method has replaced or added.
 """
 
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import torch
@@ -14,7 +13,8 @@ from torch.func import functional_call
 from pocketune.errors import PocketuneError, first_line
 from pocketune.filtering import PooledActivation
 from pocketune.layers.quantized import count_int8_weights
-from pocketune.networks import Anatomy, about, anatomy
+from pocketune.networks import Anatomy, about
+from pocketune.networks.anatomy.anatomy import known_anatomy
 from pocketune.networks.anatomy.modules import is_within
 from pocketune.networks.architectures.parts import SqueezeExcite
 from pocketune.networks.checks import require_shapes
@@ -127,15 +127,14 @@ def trace_modules(
             it decides by the values of a tensor.
     """
     require_shapes(network)
-    parts = _anatomy(network)
+    parts = known_anatomy(network)
     branches = tuple(p for p, m in network.named_modules() if about(m).is_side_branch)
     recorder = _Recorder(parts, branches)
-    with ExitStack() as stack:
-        stack.enter_context(
-            probing(network, enter=recorder.enter, leave=recorder.leave, gradients=True)
-        )
-        stack.enter_context(torch.device("meta"))
-        stack.enter_context(RememberedShapes())
+    with (
+        probing(network, enter=recorder.enter, leave=recorder.leave, gradients=True),
+        torch.device("meta"),
+        RememberedShapes(),
+    ):
         try:
             sample = torch.empty(1, *shape, requires_grad=input_gradient)
             functional_call(network, _on_meta(network), (sample,))
@@ -221,10 +220,3 @@ def _on_meta(network: nn.Module) -> dict[str, Tensor]:
     """Shapes of all parameters and buffers, and whether they are trained."""
     tensors = [*network.named_parameters(), *network.named_buffers()]
     return {name: t.detach().to("meta").requires_grad_(t.requires_grad) for name, t in tensors}
-
-
-def _anatomy(network: nn.Module) -> Anatomy | None:
-    try:
-        return anatomy(network)
-    except PocketuneError:  # its blocks are unknown
-        return None

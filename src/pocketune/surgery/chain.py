@@ -10,8 +10,7 @@ from torch import nn
 from pocketune.errors import PocketuneError
 from pocketune.filtering import SLOPES, FilteredConv2d, PooledActivation, PooledBatchNorm2d
 from pocketune.layers import FrozenBatchNorm2d
-from pocketune.networks import anatomy
-from pocketune.networks.anatomy.anatomy import Anatomy
+from pocketune.networks.anatomy.anatomy import Anatomy, known_anatomy
 from pocketune.networks.anatomy.blocks import Layer
 from pocketune.networks.architectures.backbone import Backbone
 from pocketune.networks.copies import copy_network, gradients_on
@@ -44,11 +43,8 @@ def chain_filters(network: nn.Module) -> tuple[tuple[str, ...], ...]:
     Returns:
         The chains, each the paths of its convolutions in the order in which they run.
     """
-    try:
-        body = anatomy(network)
-    except PocketuneError:  # there are no blocks
-        return ()
-    if not all(block.is_row and block.features is None for block in body.blocks):
+    body = known_anatomy(network)
+    if body is None or not all(block.is_row and block.features is None for block in body.blocks):
         return ()
     links = [*_links(body, _read_by_head(network)), *_links_in_head(network, body)]
     links = [link for link in links if _fits(network, *link)]

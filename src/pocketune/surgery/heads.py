@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pocketune.errors import PocketuneError
-from pocketune.networks.anatomy.anatomy import anatomy
+from pocketune.networks.anatomy.anatomy import known_anatomy
 from pocketune.networks.anatomy.modules import has_own_forward, is_convolution, weighs
 from pocketune.networks.anatomy.output import find_output
 from pocketune.networks.anatomy.trunk import Call, Run, run
@@ -44,9 +44,8 @@ def settle_output(network: nn.Module) -> None:
 
 def _output_layers(network: nn.Module) -> tuple[str, ...]:
     """Paths of the last layers with weights; none if they cannot be found."""
-    try:
-        body = anatomy(network)
-    except PocketuneError:  # there are no blocks
+    body = known_anatomy(network)
+    if body is None:
         try:
             return find_output(network).layers
         except PocketuneError:

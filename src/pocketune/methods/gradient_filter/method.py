@@ -24,6 +24,7 @@ from pocketune.methods.parts import classifier, convolution
 from pocketune.methods.plan import Pass, Plan
 from pocketune.methods.registry import register_method
 from pocketune.networks import anatomy, set_about
+from pocketune.networks.anatomy.anatomy import known_anatomy
 from pocketune.networks.anatomy.modules import is_convolution
 from pocketune.networks.copies import copy_network
 from pocketune.networks.probe import input_shapes
@@ -87,7 +88,7 @@ class GradientFilter(Method):
     chain: bool = True
 
     def __post_init__(self) -> None:
-        patches = self._patches_by_name()
+        patches = dict(self.patch) if isinstance(self.patch, Mapping) else None
         for patch in (self.patch,) if patches is None else (1, *patches.values()):
             check_filter(patch, self.alignment, self.bits)
         check_positive(batch=self.batch, size=self.size)
@@ -103,9 +104,11 @@ class GradientFilter(Method):
             raise PocketuneError(
                 f"layers={layers!r} must be a number, a list of names, 'trained' or 'auto'"
             )
-        if patches is not None and layers == AUTO:
-            raise PocketuneError("layers='auto' measures one patch for all layers; give a number")
         if patches is not None:
+            if layers == AUTO:
+                raise PocketuneError(
+                    "layers='auto' measures one patch for all layers; give a number"
+                )
             object.__setattr__(self, "patch", patches)
 
     def plan(self, network: nn.Module) -> Plan:
@@ -187,10 +190,6 @@ class GradientFilter(Method):
             names = tuple(choice.layer for choice in choices if choice.filtered)
         return replace(self, layers=names)
 
-    def _patches_by_name(self) -> dict[str, int] | None:
-        """Patches by the names of layers, if each has its own."""
-        return dict(self.patch) if isinstance(self.patch, Mapping) else None
-
     def _patches(self, names: tuple[str, ...]) -> dict[str, int]:
         """The patch of each filtered layer, of these layers that are trained."""
         if not isinstance(self.patch, Mapping):
@@ -250,8 +249,6 @@ def _trained_convolutions(network: nn.Module, exact: frozenset[str], size: int) 
 
 
 def _squeeze_excites(network: nn.Module) -> list[str]:
-    try:
-        blocks = anatomy(network).blocks
-    except PocketuneError:  # no blocks are known
-        return []
+    body = known_anatomy(network)
+    blocks = body.blocks if body else ()
     return [block.squeeze_excite for block in blocks if block.squeeze_excite]

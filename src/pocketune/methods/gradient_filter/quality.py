@@ -90,9 +90,7 @@ def gradient_snr(
             f"there are {len(images)} images and {len(labels)} labels; give a batch of images and "
             "a label for each"
         )
-    images, labels = (
-        tensor.clone() for tensor in (images, labels)
-    )  # inference tensors cannot be recorded
+    images, labels = images.clone(), labels.clone()  # inference tensors cannot be recorded
     factories = method.plan(network).replaced
     if not factories:
         raise PocketuneError(f"{method} names no layers; give their number, or their names")

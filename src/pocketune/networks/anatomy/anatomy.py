@@ -134,6 +134,14 @@ def anatomy(network: nn.Module) -> Anatomy:
     )
 
 
+def known_anatomy(network: nn.Module) -> Anatomy | None:
+    """The anatomy of a network, or None if it has no known blocks or no classifier."""
+    try:
+        return anatomy(network)
+    except PocketuneError:
+        return None
+
+
 def _anatomy_of(network: nn.Module, seen: Run) -> Anatomy:
     """The anatomy of a network of any blocks, from a run."""
     modules = dict(main_modules(network))
