@@ -63,7 +63,7 @@ async function scripts(page: Page): Promise<number> {
 
 /** The runtime's heap, as the page shows it. */
 async function runtime(page: Page): Promise<number> {
-  const shown = page.locator("dl div", { hasText: "Memory of the runtime" }).locator("dd");
+  const shown = page.locator("dl div", { hasText: "Runtime memory" }).locator("dd");
   const [value, unit] = (await shown.innerText()).split(" ");
   return unit === "MB" ? Number(value) * 1e6 : 0;
 }

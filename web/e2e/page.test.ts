@@ -114,6 +114,28 @@ describe.skipIf(missing)("for everybody", () => {
     await page.context().close();
   });
 
+  it("a small screen has room for an import, and for what it leaves out", async () => {
+    const page = await openPage(browser, studio.url, { viewport: { width: 360, height: 640 } });
+    const [{ files }] = photos(12) as [given.Class];
+    await addTo(page, 0, files);
+    await page.evaluate(() => {
+      const decode = window.createImageBitmap;
+      const isLooked = new Promise((resolve) => addEventListener("looked", resolve));
+      let count = 0;
+      window.createImageBitmap = async (photo: ImageBitmapSource) => {
+        if (count++ > 8) await isLooked; // once the progress is shown
+        return decode(photo);
+      };
+    });
+    await page.locator(".column input[type=file]").first().setInputFiles(files);
+    const bar = page.getByRole("progressbar");
+    await expect.poll(async () => (await bar.boundingBox())?.width).toBeGreaterThan(100);
+    await page.evaluate(() => void dispatchEvent(new Event("looked")));
+    await page.getByText("12 files left out").waitFor();
+    expect((await page.locator(".message").boundingBox())!.height).toBeLessThanOrEqual(320);
+    await page.context().close();
+  });
+
   it("what has the focus is not behind the header of a phone", async () => {
     const page = await openPage(browser, studio.url, { viewport: { width: 390, height: 844 } });
     await collect(page, photos(10));
@@ -772,13 +794,12 @@ describe.skipIf(missing)("the result of a run", () => {
     const page = await openPage(browser, studio.url);
     await collect(page, photos(2));
     await train(page, "last", 0);
-    const ready = page.getByRole("heading", { name: "Your network is ready" });
-    await ready.waitFor();
+    await page.getByRole("heading", { name: "Your network is ready" }).waitFor();
     await goTo(page, "Take along");
     await given.choose(page, "Open a file", KIT);
     await page.getByText("whole.zip is open").waitFor();
     await goTo(page, "Train");
-    await expect.poll(() => ready.count()).toBe(0);
+    await expect.poll(() => page.getByRole("heading", { level: 3 }).count()).toBe(0);
     await page.context().close();
   });
 

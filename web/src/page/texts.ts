@@ -350,7 +350,7 @@ export const texts = {
   accuracy: "Best accuracy",
   noHeldOut: "not measured: no photos are held out",
   imagesPerSecond: "Images a second",
-  heap: "Memory of the runtime",
+  heap: "Runtime memory",
   left: "Time left",
   device: "Computed by",
   deviceOf: ({ device, speedup }: Choice) => {

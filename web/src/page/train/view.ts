@@ -122,6 +122,7 @@ export class TrainView {
   show(model: ModelRecord | undefined): void {
     this.model = model;
     this.result.hidden = true; // it is of the one before
+    this.curves.element.hidden ||= !this.busy; // and so are they
     this.further.checked = false;
     this.showControls();
   }
