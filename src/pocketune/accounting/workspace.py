@@ -32,6 +32,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pocketune.layers.bits import is_channels_last, memory_format
+
 _NATIVE_BELOW = 16
 """PyTorch's own limit on the batch; see `use_mkldnn` in aten/src/ATen/native/Convolution.cpp."""
 
@@ -103,13 +105,8 @@ def _is_native(x: Tensor, weight: Tensor) -> bool:
 
 def _layout(x: Tensor, weight: Tensor) -> torch.memory_format:
     """PyTorch's choice: channels-last if one of the two is so and not contiguous as well."""
-    last = torch.channels_last
-    lies_so = (
-        t.dim() == 4 and t.is_contiguous(memory_format=last) and not t.is_contiguous()
-        for t in (x, weight)
-    )
-    return last if any(lies_so) else torch.contiguous_format
+    return memory_format(is_channels_last(x) or is_channels_last(weight))
 
 
 def _copied(tensor: Tensor, layout: torch.memory_format) -> int:
-    return 0 if tensor.is_contiguous(memory_format=layout) else tensor.numel() * tensor.itemsize
+    return 0 if tensor.is_contiguous(memory_format=layout) else tensor.nbytes

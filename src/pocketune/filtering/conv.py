@@ -20,7 +20,7 @@ from pocketune.filtering.geometry import ALIGNMENTS, convolution_geometry
 from pocketune.filtering.patches import Pair
 from pocketune.filtering.pooled import PooledMap
 from pocketune.layers.autograd import is_recorded
-from pocketune.layers.conv import Conv2d
+from pocketune.layers.conv import Conv2d, pads_in_numbers
 from pocketune.layers.weight_standardization import StandardizedConv2d
 
 Filtered = TypeVar("Filtered", bound="FilteredConv2d")
@@ -122,7 +122,7 @@ class FilteredConv2d(Conv2d):
         if not is_recorded(x, kernel, self.bias):
             y: Tensor = self._conv_forward(x, kernel, self.bias)
             return y
-        if not self._pads_in_numbers():
+        if not pads_in_numbers(self):
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             x = functional.pad(x, self._reversed_padding_repeated_twice, mode)
         if x.dim() == 3:
@@ -139,7 +139,7 @@ class FilteredConv2d(Conv2d):
         geometry = convolution_geometry(
             _size(kernel),
             _pair(self.stride),
-            _pair(self.padding) if self._pads_in_numbers() else (0, 0),
+            _pair(self.padding) if pads_in_numbers(self) else (0, 0),
             _pair(self.dilation),
             _size(x),
         )
@@ -154,12 +154,8 @@ class FilteredConv2d(Conv2d):
         y, carrier = result
         return PooledMap(y, carrier, filter.output)
 
-    def _pads_in_numbers(self) -> bool:
-        """Whether the convolution itself pads, with `padding` zeros on each side."""
-        return not isinstance(self.padding, str) and self.padding_mode == "zeros"
-
     def _refuse_padding(self) -> None:
-        if self.same_padding or not self._pads_in_numbers():
+        if self.same_padding or not pads_in_numbers(self):
             raise PocketuneError(
                 f"{self} cannot pad a pooled map; set passes_pooled=False on the layer before it"
             )

@@ -125,6 +125,11 @@ def is_plain(module: nn.Module) -> TypeGuard[nn.Conv2d]:
     return type(module) in (nn.Conv2d, Conv2d)
 
 
+def pads_in_numbers(conv: nn.Conv2d) -> bool:
+    """Whether the convolution itself pads, with `padding` zeros on each side."""
+    return not isinstance(conv.padding, str) and conv.padding_mode == "zeros"
+
+
 def computes_kernel(conv: nn.Module) -> bool:
     """Whether a hook computes the kernel, such as that of `nn.utils.spectral_norm`."""
     return "weight" not in conv._parameters

@@ -14,7 +14,7 @@ from pocketune.layers import (
     StandardizedConv2d,
 )
 from pocketune.layers.activation import RECTIFIERS
-from pocketune.layers.conv import computes_kernel, is_plain
+from pocketune.layers.conv import computes_kernel, is_plain, pads_in_numbers
 from pocketune.layers.pruned_activations import estimate_dimensions
 from pocketune.methods.method import Method
 from pocketune.methods.parts import MASKS, needed_anatomy
@@ -155,12 +155,9 @@ def _can_prune_norm(norm: nn.Module) -> bool:
 
 
 def _can_prune(conv: nn.Module) -> bool:
-    return (
-        (is_plain(conv) or type(conv) is StandardizedConv2d)
-        and not computes_kernel(conv)
-        and conv.padding_mode == "zeros"
-        and not isinstance(conv.padding, str)
-    )
+    if not (is_plain(conv) or type(conv) is StandardizedConv2d):
+        return False
+    return not computes_kernel(conv) and pads_in_numbers(conv)
 
 
 def _dimensions(conv: nn.Conv2d, epsilon: float) -> int | None:

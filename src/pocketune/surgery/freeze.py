@@ -6,7 +6,7 @@ from torch import nn
 
 from pocketune.errors import PocketuneError
 from pocketune.layers import FrozenBatchNorm1d, FrozenBatchNorm2d, FrozenConv2d
-from pocketune.layers.conv import computes_kernel, is_plain
+from pocketune.layers.conv import computes_kernel, is_plain, pads_in_numbers
 from pocketune.networks.anatomy.modules import BatchNorm
 from pocketune.surgery.swap import swap
 
@@ -65,8 +65,7 @@ def freeze_convolutions(network: nn.Module) -> None:
 
 def can_freeze(conv: nn.Conv2d) -> bool:
     """Whether a layer with a fixed kernel can replace this convolution."""
-    zeros = conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
-    return zeros and not computes_kernel(conv) and not conv.weight.requires_grad
+    return pads_in_numbers(conv) and not computes_kernel(conv) and not conv.weight.requires_grad
 
 
 def _unsynchronized(norm: nn.SyncBatchNorm) -> nn.Module:
