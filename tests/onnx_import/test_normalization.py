@@ -54,3 +54,18 @@ def test_images_are_given_as_a_file_that_normalizes_takes_them(
     shape = ("n", 8, 8, 3) if channels_last else ("n", 3, 8, 8)
     network = load_onnx(written(tmp_path / "net.onnx", nodes, constants, shape=shape), size=8)
     assert about(network).normalization == expected
+
+
+def test_colors_may_be_reversed_before_they_are_normalized(tmp_path: Path) -> None:
+    """As by Keras for the weights of Caffe."""
+    nodes = [
+        helper.make_node("Slice", ["x", "start", "end", "axis", "step"], ["reversed"]),
+        helper.make_node("Sub", ["reversed", "means"], ["normalized"]),
+        helper.make_node("Conv", ["normalized", "kernel"], ["maps"]),
+        *head("maps"),
+    ]
+    places = {"start": -1, "end": -9, "axis": 1, "step": -1}
+    constants = {name: np.array([place]) for name, place in places.items()}
+    constants |= {**HEAD, "kernel": KERNEL, "means": 255 * MEANS[::-1]}
+    network = load_onnx(written(tmp_path / "net.onnx", nodes, constants), size=8)
+    assert about(network).normalization == Normalization.PIXELS

@@ -35,6 +35,16 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], torch.Tensor
         {"a": ints(1, -4), "b": ints(7, 99), "axes": ints(2, -1), "steps": ints(2, 1)},
         X[:, :, 1:7:2, -4:],
     ),
+    "slice backward": (
+        [node("Slice", ["x", "a", "b", "axes", "steps"], ["d"])],
+        {"a": ints(-1), "b": ints(-(2**63)), "axes": ints(1), "steps": ints(-1)},
+        X.flip(1),
+    ),
+    "slice backward by steps": (
+        [node("Slice", ["x", "a", "b", "axes", "steps"], ["d"])],
+        {"a": ints(6), "b": ints(1), "axes": ints(-1), "steps": ints(-2)},
+        X[..., [6, 4, 2]],
+    ),
     "gather": ([node("Gather", ["x", "a"], ["d"], axis=2)], {"a": ints(3, -1)}, X[:, :, [3, 7]]),
     "split": (
         [node("Split", ["x", "a"], ["p", "q"], axis=3), node("Concat", ["q", "p"], ["d"], axis=3)],
@@ -450,13 +460,18 @@ def test_classes_instead_of_scores_are_refused_with_the_remedy(tmp_path: Path) -
             "Attention .* past_key",
         ),
         (
+            [node("Cast", ["x"], ["h"], to=10), node("Cast", ["h"], ["d"], to=1)],
+            {},
+            "Cast .* makes float16; export the network in float32",
+        ),
+        (
             [node("TopK", ["x", "a"], ["d", "i"]), node("Cast", ["i"], ["f"], to=1)],
             {"a": ints(8)},
             "TopK",
         ),
     ],
 )
-def test_what_mixes_images_is_refused(
+def test_what_no_network_here_computes_is_refused(
     nodes: list[onnx.NodeProto], constants: dict[str, np.ndarray], said: str, tmp_path: Path
 ) -> None:
     constants = {**HEAD, **constants}

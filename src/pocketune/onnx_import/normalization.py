@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from pocketune.networks.about import Normalization
 from pocketune.onnx_import.file import Array, Node, OnnxFile
 
-_NORMALIZE = {"Add", "Sub", "Mul", "Div", "Transpose", "Cast", "Identity"}
-"""Operators of a normalization; others see normalized images."""
+_NORMALIZE = {"Add", "Sub", "Mul", "Div", "Transpose", "Cast", "Identity", "Slice", "Gather"}
+"""Operators of a normalization; others see normalized images. The last two reverse the colors."""
 
 
 def own_normalization(file: OnnxFile) -> Normalization:
@@ -22,10 +22,9 @@ def own_normalization(file: OnnxFile) -> Normalization:
     while (node := _only_reader(name, file)) is not None:
         name = node.output
     before, after = _channels(file.images), _channels(file.values[name])
-    pairs = zip(before, after, strict=True)
-    slopes, offsets = np.transpose([np.polyfit(x, y, 1) for x, y in pairs])
-    mean, deviation = np.mean(-offsets / slopes), np.mean(1 / slopes)
-    if mean > 32 or (abs(mean) < 1 and deviation > 32):
+    deviations = before.std(1) / after.std(1)
+    mean = np.mean(before.mean(1) - deviations * after.mean(1))
+    if mean > 32 or deviations.mean() > 32:
         return Normalization.PIXELS
     return Normalization.UNIT if 0.3 < mean < 0.7 else Normalization.IMAGENET
 
@@ -33,8 +32,10 @@ def own_normalization(file: OnnxFile) -> Normalization:
 def _only_reader(name: str, file: OnnxFile) -> Node | None:
     """The operator that alone reads these maps, if it may normalize them."""
     readers = [node for node in file.nodes if name in node.data]
-    fits = len(readers) == 1 and readers[0].kind in _NORMALIZE and len(readers[0].data) == 1
-    return readers[0] if fits else None
+    if len(readers) != 1 or readers[0].kind not in _NORMALIZE or len(readers[0].data) != 1:
+        return None
+    before, after = (sorted(file.values[each].shape) for each in (name, readers[0].output))
+    return readers[0] if before == after else None
 
 
 def _channels(maps: Array) -> NDArray[np.float64]:

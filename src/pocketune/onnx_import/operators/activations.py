@@ -130,6 +130,7 @@ def _softmax(node: Node, file: OnnxFile) -> nn.Module:
 
 @makes("Cast")
 def _cast(node: Node, file: OnnxFile) -> nn.Module:
-    if file.values[node.output].dtype != np.float32:
-        raise refusal(node, file, "makes something else than float32")
+    kind = file.values[node.output].dtype
+    if kind != np.float32:
+        raise refusal(node, file, f"makes {kind}; export the network in float32")
     return nn.Identity()

@@ -91,8 +91,12 @@ def _slice(node: Node, file: OnnxFile) -> nn.Module:
     sides = file.values[node.data[0]].shape
     axes = list(range(len(starts))) if axes is None else [axis % len(sides) for axis in axes]
     steps = steps or [1] * len(starts)
+    if len(steps) == 1 and steps[0] < 0:  # as of the colors, for networks of blue, green, red
+        keeps_images(node, file, axes)
+        order = range(*slice(starts[0], ends[0], steps[0]).indices(sides[axes[0]]))
+        return IndexSelect(axes[0], torch.tensor(order))
     if min(steps) < 1:
-        raise refusal(node, file, "runs backward")
+        raise refusal(node, file, "runs backward along several axes")
     places = [slice(None)] * len(sides)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         begin, stop, _ = slice(start, end).indices(sides[axis])
