@@ -42,7 +42,7 @@ _NOT_FOR_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 _LONGEST = 200
 """Bytes of a name that are repeated in that of a temporary file; file systems allow 255."""
 _OWNER = os.urandom(6).hex()
-"""Of this process: others may write to the same folder from another machine or container."""
+"""Names this process: another machine or container may write to the same folder."""
 _PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]+-[0-9]+\.partial", re.DOTALL)
 _ABANDONED = 3600
 """Seconds without a change after which nobody is writing a temporary file any more."""

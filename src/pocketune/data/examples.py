@@ -47,7 +47,7 @@ class Repeated(Sequence[Hashable]):
 
     @classmethod
     def of(cls, values: Iterable[Hashable]) -> Repeated:
-        """These values."""
+        """Packs the values."""
         counting = _Counting()
         for value in values:
             counting.add(value)

@@ -281,9 +281,9 @@ def share(part: float, whole: float) -> float:
     return part / whole if whole else float("nan")
 
 
-def known(share: float) -> float | None:
+def known(value: float) -> float | None:
     """The value; None for nan, which JSON does not have."""
-    return None if math.isnan(share) else share
+    return None if math.isnan(value) else value
 
 
 def reasons(files: Iterable[Skipped]) -> list[dict[str, str]]:

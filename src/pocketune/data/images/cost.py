@@ -49,9 +49,9 @@ _STREAM = 1_200_000  # copies of the rows of a PNG, compressed and not, that are
 MASK_BYTES = 2
 """For each pixel of a mask: decoded, and as an array."""
 DRAWN_MASK_BYTES = 3
-"""The same of a mask that is drawn from polygons, with the file that it is decoded from."""
+"""For each pixel of a mask that is drawn from polygons: also the file that it is decoded from."""
 COLORED_MASK_BYTES = 5
-"""The same of a mask in colors: four for its color, and one for the number of its class."""
+"""For each pixel of a mask in colors: four for its color, and one for the number of its class."""
 _MOST_WAITING = 4096
 """Masks whose sizes are remembered, more than wait at the same time."""
 
@@ -66,8 +66,8 @@ class Decoding:
         name: The photo that takes most.
         header: Its header.
         most: Bytes that it takes.
-        others: Most bytes that any takes at the same time as another: for the part of it that takes
-            least or more, or opened while it waits for its turn.
+        others: Most bytes that a photo takes while another one is decoded: if it is light enough
+            to be decoded at the same time, or else opened and waiting for its turn.
         masks: Bytes of the packed masks that take most, in descending order.
         compared: Bytes for unpacking the mask that takes most, to compare it with a prediction.
         beside: Most bytes that are taken for an image while others are decoded.

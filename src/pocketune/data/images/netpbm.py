@@ -57,7 +57,7 @@ class _Decoder(ImageFile.PyDecoder):
 
 
 class _TextDecoder(_Decoder):
-    """The same of numbers in decimal, or of digits 0 and 1."""
+    """Scales values that are written in decimal, or as digits 0 and 1 in a mode of one bit."""
 
     _numbers: Iterator[Values] | None = None
     _waiting: Values = np.zeros(0, np.int32)

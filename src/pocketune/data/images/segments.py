@@ -62,7 +62,7 @@ def jpeg_segments(file: IO[bytes]) -> Iterator[Segment]:
 
 
 def png_chunks(file: IO[bytes]) -> Iterator[Segment]:
-    """The chunks of a PNG until its first pixels, likewise."""
+    """The chunks of a PNG until its first pixels, as `jpeg_segments` returns segments."""
     position = 8
     while True:
         file.seek(position)

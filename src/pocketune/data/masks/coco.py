@@ -42,7 +42,7 @@ def is_annotations(name: str) -> bool:
 
 
 def annotations_among(files: Sequence[str], source: Source) -> list[str]:
-    """Those of a few files that are annotations, by their first images or objects."""
+    """The files of annotations among a few, recognized by their first images or objects."""
     return [file for file in files if _has_records(file, source)] if len(files) <= _TRIED else []
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pocketune.data.sources import Source
 
 _STEPS = {"L;2": 85, "L;4": 17}
-"""Of gray images whose largest value, 3 or 15, is white."""
+"""What Pillow multiplies gray values of 2 or 4 bits by, so that the largest one is white."""
 Color = tuple[int, int, int]
 AfterMask = Callable[[int, int], None]
 """Called after each mask with the number of masks that were read and that of all."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BITS = 8
 FEW_BITS, FEW = 16, 4096
-"""Bits of features that are no more values than this, which take little room anyway."""
+"""Bits of features of at most so many values, which take little room anyway."""
 MOST, MOST_OF_FREE = 4_000_000_000, 0.25
 """The largest file that is written unless the user asks for one: in bytes, and as a share of the
 free disk."""

@@ -48,12 +48,12 @@ class Part:
 
     @cached_property
     def content(self) -> int:
-        """Bytes of a content."""
+        """Bytes of the features and the label of an image."""
         return self.code.size + self.label_type.itemsize * math.prod(self.label_shape)
 
     @cached_property
     def record(self) -> int:
-        """Bytes of a record."""
+        """Bytes of a record: the content behind a key and a checksum."""
         return OVERHEAD + self.content
 
     @property

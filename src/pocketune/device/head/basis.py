@@ -44,7 +44,7 @@ def _gram(rows: Rows, size: int) -> Exact:
 
 
 def _significant(squares: Exact, axes: Exact) -> Basis:
-    """Without axes along which there is nothing but rounding; without any for equal rows."""
+    """The axes along which there is more than rounding; none for equal rows."""
     if not len(squares):
         return Basis(axes, squares)
     least = squares[-1] * len(squares) * np.finfo(np.float64).eps

@@ -125,7 +125,7 @@ def fit_bytes(images: int, size: int, outputs: int) -> int:
 
 
 def means_bytes(size: int, outputs: int) -> int:
-    """The same for class means alone.
+    """Bytes that `fit_head` takes at its peak where class means alone compete.
 
     There are the means, with a row for each output, and the embeddings of a block of photos; then
     their scores, or the layer, which is made in float64.
