@@ -3,7 +3,7 @@
 from pocketune.data.dataset import ImageDataset, Splits, imbalance, stratify, unlabeled
 from pocketune.data.finding import has_test, task_of
 from pocketune.data.images.opening import UnreadableImage, open_image
-from pocketune.data.images.transforms import apply, center_crop, center_view, random_view
+from pocketune.data.images.transforms import center_crop
 from pocketune.data.load import load_splits, training_images, unlabeled_splits
 from pocketune.data.loader import Batch, Loader, sample
 from pocketune.data.masks.values import MaskOptions
@@ -21,9 +21,7 @@ __all__ = [
     "Skipped",
     "Splits",
     "UnreadableImage",
-    "apply",
     "center_crop",
-    "center_view",
     "checked",
     "has_test",
     "imbalance",
@@ -31,7 +29,6 @@ __all__ = [
     "open_image",
     "open_images",
     "random_stream",
-    "random_view",
     "sample",
     "stratify",
     "task_of",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pocketune.data import UnreadableImage, load_splits, open_image, random_view
+from pocketune.data import UnreadableImage, load_splits, open_image
 from pocketune.data.images import strips as strips_module
 from pocketune.data.images import transforms as transforms_module
 from pocketune.data.images.cost import (
@@ -27,7 +27,7 @@ from pocketune.data.images.cost import (
 from pocketune.data.images.decode import EXIF_ORIENTATION, oriented_size
 from pocketune.data.images.headers import Header
 from pocketune.data.images.pillow_headers import header_of
-from pocketune.data.images.transforms import apply, resized
+from pocketune.data.images.transforms import apply, random_view, resized
 from pocketune.tasks import Box
 
 from .loading import load_image

@@ -9,15 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from pocketune.data import apply, center_crop, open_image, random_view
+from pocketune.data import open_image
 from pocketune.data.images.decode import decode, oriented_size
 from pocketune.data.images.transforms import (
     AREA,
     ASPECT,
     FILL,
+    apply,
     center_box,
+    center_crop,
     center_view,
     random_box,
+    random_view,
     recolored,
     resized,
 )
