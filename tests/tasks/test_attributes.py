@@ -199,7 +199,6 @@ class TestColumns:
             (["a", "1.5", "1"], "'1.5' for 'young' in line 4"),
             (["a", "\u0661", "1"], "'\u0661' for 'young' in line 4"),
             (["a", "1", ""], "no value for 'bald' in line 4"),
-            (["a", "1"], "no value for 'bald' in line 4"),
             (["a", "1", "0", "1"], "more values than titles in line 4"),
         ],
     )

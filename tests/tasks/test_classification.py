@@ -284,11 +284,10 @@ class TestColumns:
     def test_classes_have_no_titles(self) -> None:
         assert reader("label", "young").titles == ()
 
-    @pytest.mark.parametrize("row", [["a.png", ""], ["a.png"], []])
-    def test_a_row_without_a_label_is_refused_with_its_line(self, row: list[str]) -> None:
+    def test_a_row_without_a_label_is_refused_with_its_line(self) -> None:
         read = reader("file", "label")
         with pytest.raises(PocketuneError, match=r"t\.csv has no label in line 7; add it"):
-            read(row, 7)
+            read(["a.png", ""], 7)
 
     def test_accents_are_composed(self) -> None:
         assert reader("label")(["gro\u0308ße"], 2) == "größe"

@@ -202,7 +202,7 @@ class _AttributeReader:
             )
         try:
             codes = bytes(CODES[row[position]] for position in self._positions.values())
-        except (KeyError, IndexError):
+        except KeyError:
             raise self._odd(row, line) from None
         self._seen.update(codes)
         if self._seen >= {CODES["0"], CODES["-1"]}:
@@ -214,7 +214,7 @@ class _AttributeReader:
 
     def _odd(self, row: Sequence[str], line: int) -> PocketuneError:
         """The error about the first value in the row that is not in `CODES`."""
-        cells = {t: row[p] if p < len(row) else "" for t, p in self._positions.items()}
+        cells = {title: row[position] for title, position in self._positions.items()}
         title = next(title for title, value in cells.items() if value not in CODES)
         if not cells[title]:
             return no_value(f"value for {shown(title)!r}", self._table, line)

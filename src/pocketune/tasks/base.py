@@ -49,7 +49,10 @@ class RowReader(Protocol):
     titles: tuple[str, ...]
 
     def __call__(self, row: Sequence[str], line: int) -> Hashable:
-        """The label in a row of stripped cells; `line` is the line number, for messages."""
+        """The label in a row of stripped cells, of at least as many as there are titles.
+
+        `line` is the line number, for messages.
+        """
         ...
 
 

@@ -233,7 +233,7 @@ class _ClassReader:
         self._column, self._table = column, table
 
     def __call__(self, row: Sequence[str], line: int) -> str:
-        value = row[self._column] if self._column < len(row) else ""
+        value = row[self._column]
         if not value:
             raise no_value("label", self._table, line)
         return as_label(value)

@@ -332,7 +332,7 @@ class _MaskReader:
         self._column, self._table = column, table
 
     def __call__(self, row: Sequence[str], line: int) -> Mask:
-        value = row[self._column] if self._column < len(row) else ""
+        value = row[self._column]
         if not value:
             raise PocketuneError(
                 f"{shown(self._table)} has no mask in line {line}; add it or remove the line"

@@ -60,8 +60,7 @@ class Text(NamedTuple):
 
     def cells(self, position: int) -> list[str]:
         """What the sample has in a column."""
-        found = (row[position] for row in self.sample if position < len(row))
-        return [cell for cell in found if cell]
+        return [row[position] for row in self.sample if row[position]]
 
 
 def find_columns(text: Text, tasks: Sequence[type[Task]], places: Places | None) -> Columns:

@@ -37,6 +37,8 @@ def is_table(name: str) -> bool:
 def read_rows(data: bytes, name: str) -> Iterator[Row]:
     """The lines that are not blank, one at a time because a table may be long; titles come first.
 
+    A line that is shorter than the first one is filled up with empty cells.
+
     Args:
         data: The file's bytes, UTF-8.
         name: The file's name, for messages; its suffix is that of `is_table`.
@@ -44,11 +46,15 @@ def read_rows(data: bytes, name: str) -> Iterator[Row]:
     Raises:
         PocketuneError: The text is not a table.
     """
+    read = _csv
     if name.endswith(CELEBA):
-        return _celeba(data, name)
-    if name.lower().endswith(JSON_LINES):
-        return _json_lines(data, name)
-    return _csv(data, name)
+        read = _celeba
+    elif name.lower().endswith(JSON_LINES):
+        read = _json_lines
+    width = 0
+    for line, cells in read(data, name):
+        width = width or len(cells)
+        yield line, cells + [""] * (width - len(cells))
 
 
 def _csv(data: bytes, name: str) -> Iterator[Row]:

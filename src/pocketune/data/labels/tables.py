@@ -77,7 +77,7 @@ def read_table(
 
     def cells(position: int) -> Iterator[str]:
         lines = islice(read_rows(data, name), 1, None)
-        return (row[position] if position < len(row) else "" for _, row in lines)
+        return (row[position] for _, row in lines)
 
     few = [row for _, row in islice(read_rows(data, name), 1, 1 + _FEW)]
     columns = find_columns(Text(name, first, few, cells), tasks, places)
@@ -121,7 +121,7 @@ def _example(
     place: Callable[[str], str],
 ) -> Example:
     def cell(column: str, position: int) -> str:
-        value = row[position] if position < len(row) else ""
+        value = row[position]
         if not value:
             raise PocketuneError(f"{shown(name)} has no {column} in line {line}; add it")
         return value
