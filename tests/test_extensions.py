@@ -15,7 +15,8 @@ from pocketune.methods import create_method, list_methods, registry
 from pocketune.networks import list_networks
 from pocketune.networks.registry import _networks
 from pocketune.objectives.base import OBJECTIVES, objective_of
-from pocketune.tasks import TASKS, task_named
+from pocketune.schema import read_object
+from pocketune.tasks import TASKS, Classification, Task, task_named
 from pocketune.tasks.base import list_tasks
 from pocketune.weights import create_network
 
@@ -121,6 +122,13 @@ def test_a_task_of_a_package_and_its_loss_are_modules_of_their_own(install: Inst
     assert "sorting_loss" not in sys.modules  # the device needs no torch for it
     assert list_tasks()[-1] == "sorting"
     assert type(objective_of(task)).__name__ == "SortingLoss"
+
+
+def test_a_kit_names_a_task_of_a_package(install: Install) -> None:
+    install("tasks", "sorting", TASK)
+    values = {**Classification(("a", "b")).to_dict(), "name": "sorting"}
+    task = read_object(Task, values, "kit")  # type: ignore[type-abstract]
+    assert (task.name, task.classes) == ("sorting", ("a", "b"))
 
 
 def test_a_package_that_cannot_be_imported_is_named(install: Install) -> None:
