@@ -16,7 +16,7 @@ from pocketune.accounting.record import LOSS, Event, Operation, Recorder
 from pocketune.accounting.timeline import Role
 from pocketune.errors import PocketuneError, first_line
 from pocketune.networks.about import about
-from pocketune.networks.anatomy.modules import count_of_batches
+from pocketune.networks.anatomy.modules import explain_cumulative_average
 from pocketune.networks.copies import kept_tensors
 from pocketune.networks.probe import float_type
 from pocketune.networks.registry import is_dense
@@ -203,7 +203,7 @@ def _explained(network: nn.Module, shape: tuple[int, ...]) -> Iterator[None]:
         raise PocketuneError(
             f"{name} cannot be accounted for: "
             + (
-                count_of_batches(network)
+                explain_cumulative_average(network)
                 or "its forward pass depends on the values of a tensor, so its memory depends on "
                 "the images"
             )

@@ -64,9 +64,10 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         check_positive(classes=self.classes)
-        for option in ("first_blocks", "head_channels", "output_stride"):
+        for option in ("classes", "first_blocks", "head_channels", "output_stride"):
             if (value := getattr(self, option)) is not None:
                 check_positive(**{option: value})
+                object.__setattr__(self, option, whole_number(value))
         for option in ("width", "depth"):
             number = real_number(value := getattr(self, option))
             if number is None or not 0 < number <= 10:
@@ -82,8 +83,6 @@ class NetworkConfig:
             object.__setattr__(self, "subnet", dict(self.subnet))
         if self.output_stride is not None:
             check_choice(OUTPUT_STRIDES, output_stride=self.output_stride)
-        for option in ("classes", "first_blocks", "head_channels", "output_stride"):
-            object.__setattr__(self, option, whole_number(getattr(self, option)))
         check_choice(NORMS, norm=self.norm)
         if not isinstance(self.standardized, bool):
             raise PocketuneError(f"standardized={self.standardized!r} must be True or False")

@@ -41,11 +41,10 @@ class Blocks:
                 "no block of this network was pruned: let it follow a teacher's predictions"
             )
         self.model: nn.Module = _Start(network, changed)
-        self.teacher: nn.Module | None = _Start(teacher, changed)
+        self.teacher: nn.Module = _Start(teacher, changed)
 
     def loss(self, output: list[Tensor], images: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         """Sum over blocks of the squared error of a map divided by the sum of its squares."""
-        assert self.teacher is not None
         with torch.no_grad():
             wanted = self.teacher(images)
         errors = [

@@ -1,11 +1,11 @@
 """One sub-network of a supernet, as data."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from pocketune.errors import PocketuneError
-from pocketune.networks.architectures.ofa_mobilenet_v2 import whole_numbers
+from pocketune.networks.architectures.ofa_mobilenet_v2 import plain_values, whole_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +51,7 @@ class SubnetConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, without the choices of modules if there are none."""
-        values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-        return {name: value for name, value in values.items() if value != []}
+        return {name: value for name, value in plain_values(self).items() if value != []}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "SubnetConfig":

@@ -1,7 +1,7 @@
 """The space of sub-networks that share the weights of a supernet."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -17,6 +17,7 @@ from pocketune.networks.architectures.ofa_mobilenet_v2 import (
     NAME,
     STRIDES,
     Subnet,
+    plain_values,
     whole_numbers,
 )
 from pocketune.networks.architectures.parts import make_divisible
@@ -318,7 +319,7 @@ class Space:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        return plain_values(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Space":

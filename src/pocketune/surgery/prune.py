@@ -176,7 +176,7 @@ def rank_channels(
     network: nn.Module,
     sets: Sequence[Hidden],
     importance: str,
-    batches: Iterable[Tensor] | None = None,
+    batches: Iterable[Tensor] = (),
 ) -> list[Tensor]:
     """Importance of every channel of each set, (C,) float64; more is more important.
 
@@ -197,7 +197,7 @@ def rank_channels(
     check_choice(RANKINGS, importance=importance)
     if importance == "weight":
         return [_weight_norms(network, hidden) for hidden in sets]
-    return _activation_norms(network, sets, () if batches is None else batches)
+    return _activation_norms(network, sets, batches)
 
 
 def _weight_norms(network: nn.Module, hidden: Hidden) -> Tensor:

@@ -5,7 +5,7 @@ from torch import nn
 
 from pocketune.networks.anatomy.modules import (
     conv_layers,
-    count_of_batches,
+    explain_cumulative_average,
     is_activation,
     is_convolution,
     is_depthwise,
@@ -78,6 +78,6 @@ def test_only_the_first_norm_and_the_first_activation_belong_to_a_convolution() 
 
 def test_a_norm_that_weighs_by_its_count_of_batches_is_named() -> None:
     network = nn.Sequential(nn.BatchNorm2d(2), nn.BatchNorm1d(2, momentum=None))
-    assert "the batch norm 1 has momentum=None" in str(count_of_batches(network))
+    assert "the batch norm 1 has momentum=None" in str(explain_cumulative_average(network))
     network[1].momentum = 0.1
-    assert count_of_batches(network) is None
+    assert explain_cumulative_average(network) is None

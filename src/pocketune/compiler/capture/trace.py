@@ -22,7 +22,7 @@ from pocketune.compiler.settings import CompileSettings
 from pocketune.errors import PocketuneError, first_line
 from pocketune.layers import FrozenBatchNorm2d
 from pocketune.networks import normalize
-from pocketune.networks.anatomy.modules import BatchNorm, count_of_batches
+from pocketune.networks.anatomy.modules import BatchNorm, explain_cumulative_average
 from pocketune.networks.anatomy.output import embeddings, inputs_of
 from pocketune.networks.probe import running_modules
 from pocketune.objectives import objective_of
@@ -200,7 +200,7 @@ def _explained(network: nn.Module, images: Tensor, running: list[str]) -> Iterat
         raise PocketuneError(
             f"{name} cannot be compiled: "
             + (
-                count_of_batches(network)
+                explain_cumulative_average(network)
                 or f"its forward pass decides by the values of a tensor{_place(running)}, "
                 "which a graph of fixed operators cannot"
             )

@@ -76,8 +76,8 @@ def is_norm(module: nn.Module) -> bool:
     return isinstance(module, nn.GroupNorm) or hasattr(module, "running_mean")
 
 
-def count_of_batches(network: nn.Module) -> str | None:
-    """An error message for the first batch norm with momentum=None; None if there is none."""
+def explain_cumulative_average(network: nn.Module) -> str | None:
+    """What to do about the first batch norm with momentum=None; None if there is none."""
     for path, module in network.named_modules():
         if isinstance(module, BatchNorm) and module.momentum is None:
             return (

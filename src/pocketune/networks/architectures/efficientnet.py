@@ -105,7 +105,6 @@ def _efficientnet(
 ) -> nn.Module:
     """`stem` is the number of channels of the first convolution at width 1."""
     reach = OutputStride(config.output_stride)
-    reach(2)
     layer = partial(ConvNormActivation, norm=norm, activation=nn.SiLU, padding=config.padding)
     inputs = make_divisible(stem * config.width)
     features: list[nn.Module] = [layer(3, inputs, 3, stride=2)]

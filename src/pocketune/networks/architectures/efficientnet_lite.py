@@ -99,7 +99,6 @@ class EfficientNetLite(nn.Module):
         super().__init__()
         eps, width = EPS[config.padding], config.width
         reach, before = OutputStride(config.output_stride), 1
-        reach(2)
         inputs = make_divisible(32 * width)
         self.conv_stem = convolution(3, inputs, 3, stride=2, padding=config.padding)
         self.bn1 = nn.BatchNorm2d(inputs, eps=eps)

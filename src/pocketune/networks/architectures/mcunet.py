@@ -42,7 +42,6 @@ def mcunet_5fps(config: NetworkConfig) -> nn.Module:
         raise PocketuneError(f"mcunet_5fps exists at width 1 only, not {config.width}")
     features: list[nn.Module] = [ConvNormActivation(3, STEM, 3, stride=2, padding=config.padding)]
     reach = OutputStride(config.output_stride)
-    reach(2)
     inputs = STEM
     for middle, outputs, kernel, full_stride in BLOCKS:
         stride, dilation = reach(full_stride)

@@ -31,7 +31,6 @@ def mobilenet_v2(config: NetworkConfig) -> nn.Module:
     MMSegmentation's.
     """
     reach = OutputStride(config.output_stride)
-    reach(2)
     inputs = make_divisible(32 * config.width)
     features: list[nn.Module] = [ConvNormActivation(3, inputs, 3, stride=2, padding=config.padding)]
     for expansion, channels, blocks, first_stride in STAGES:

@@ -106,7 +106,6 @@ def _mobilenet_v3(config: NetworkConfig, table: tuple[Row, ...], hidden: int) ->
     Beyond the output stride all blocks are dilated, as in torchvision's segmentation networks.
     """
     reach = OutputStride(config.output_stride)
-    reach(2)
     layer = partial(ConvNormActivation, norm=NORM, activation=nn.Hardswish)
     inputs = make_divisible(16 * config.width)
     features: list[nn.Module] = [layer(3, inputs, 3, stride=2, padding=config.padding)]

@@ -89,7 +89,7 @@ class Subnet:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
+        return plain_values(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Subnet":
@@ -120,6 +120,11 @@ def whole_numbers(name: str, values: Any) -> tuple[int, ...]:
     if not given or not all(type(value) is int and value > 0 for value in given):
         raise PocketuneError(f"{name}={values!r} must be whole numbers above 0")
     return given
+
+
+def plain_values(choices: Any) -> dict[str, Any]:
+    """The fields of a dataclass for JSON, tuples as lists."""
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(choices).items()}
 
 
 class ReducedBlock(nn.Module):
@@ -157,7 +162,6 @@ def ofa_mobilenet_v2(config: NetworkConfig) -> nn.Module:
     base = CHANNELS[subnet.channels]
     norm = partial(nn.BatchNorm2d, eps=base.eps)
     reach = OutputStride(config.output_stride)
-    reach(2)
     outputs = [make_divisible(n * config.width) for n in (*base.stages, base.last)]
     inputs = make_divisible(base.stem * config.width)
     stem = ConvNormActivation(3, inputs, 3, stride=2, padding=config.padding, norm=norm)
@@ -194,7 +198,3 @@ def ofa_mobilenet_v2(config: NetworkConfig) -> nn.Module:
         inputs = fused
     classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(inputs, config.classes))
     return PlainNetwork(features, classifier, reach.reached)
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

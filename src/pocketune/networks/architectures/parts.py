@@ -158,19 +158,21 @@ class OutputStride:
     """Strides up to a limit, and dilations instead of strides from there on.
 
     Attributes:
-        reached: The stride of the whole network after each call, as if it were not dilated.
+        reached: The stride of the whole network after the stem and after each call, as if it were
+            not dilated.
 
     Args:
         limit: Side of the image over the side of the last map; None for no limit.
+        stem: Side of the image over the side of the map of the stem, which is not dilated.
     """
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(self, limit: int | None, stem: int = 2) -> None:
         self.limit = limit
-        self.reached: list[int] = []
+        self.reached = [stem]
 
-    def __call__(self, stride: int = 1) -> tuple[int, int]:
+    def __call__(self, stride: int) -> tuple[int, int]:
         """The stride and the dilation of the next layer, which has `stride` without a limit."""
-        before = self.reached[-1] if self.reached else 1
+        before = self.reached[-1]
         self.reached.append(before * stride)
         limit = self.limit or before * stride
         return min(before * stride, limit) // min(before, limit), max(before * stride // limit, 1)

@@ -44,7 +44,6 @@ def proxylessnas_mobile(config: NetworkConfig) -> nn.Module:
     """ProxylessNAS-Mobile; narrower channels are rounded up, as in the published width 0.3."""
     layer = partial(ConvNormActivation, norm=partial(nn.BatchNorm2d, eps=EPS))
     reach = OutputStride(config.output_stride)
-    reach(2)
     inputs = _scale(32, config.width)
     features: list[nn.Module] = [layer(3, inputs, 3, stride=2, padding=config.padding)]
     for channels, expansion, kernel, full_stride in BLOCKS:

@@ -89,32 +89,32 @@ class ResNet(nn.Module):
 
     With `deep_stem`, three 3x3 convolutions named `stem` take the place of the 7x7 one. Beyond the
     output stride, a stage is dilated; its first block has the dilation of the stage before.
+    There is no feature-fusion layer, so `config.feature_fusion` changes nothing.
     """
 
     def __init__(
         self,
+        config: NetworkConfig,
         block: type[BasicBlock | Bottleneck],
         depths: tuple[int, int, int, int],
         *,
-        classes: int,
-        width: float,
-        output_stride: int | None = None,
         deep_stem: bool = False,
     ) -> None:
+        if config.padding != "symmetric":
+            raise PocketuneError(f"{config.name} exists with padding='symmetric' only")
         super().__init__()
-        inputs = make_divisible(64 * width)
+        inputs = make_divisible(64 * config.width)
         if deep_stem:
-            self.stem = _deep_stem(make_divisible(32 * width), inputs)
+            self.stem = _deep_stem(make_divisible(32 * config.width), inputs)
         else:
             self.conv1 = convolution(3, inputs, 7, stride=2)
             self.bn1 = nn.BatchNorm2d(inputs)
             self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        reach, before = OutputStride(output_stride), 1
-        reach(4)
+        reach, before = OutputStride(config.output_stride, stem=4), 1
         stages = []
         for depth, (base, first_stride) in zip(depths, STAGES, strict=True):
-            channels = make_divisible(base * width)
+            channels = make_divisible(base * config.width)
             stride, dilation = reach(first_stride)
             blocks = [block(inputs, channels, stride, before)]
             inputs = channels * block.widening
@@ -122,7 +122,7 @@ class ResNet(nn.Module):
             stages.append(nn.Sequential(*blocks))
             before = dilation
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
-        self.fc = nn.Linear(inputs, classes)
+        self.fc = nn.Linear(inputs, config.classes)
         initialize(self)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -145,51 +145,31 @@ def _deep_stem(middle: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(*(module for each in layers for module in each))
 
 
-def _resnet(
-    config: NetworkConfig,
-    block: type[BasicBlock | Bottleneck],
-    depths: tuple[int, int, int, int],
-    *,
-    deep_stem: bool = False,
-) -> nn.Module:
-    """ResNets have no feature-fusion layer, so `config.feature_fusion` changes nothing."""
-    if config.padding != "symmetric":
-        raise PocketuneError(f"{config.name} exists with padding='symmetric' only")
-    return ResNet(
-        block,
-        depths,
-        classes=config.classes,
-        width=config.width,
-        output_stride=config.output_stride,
-        deep_stem=deep_stem,
-    )
-
-
 @register_network("resnet18")
 def resnet18(config: NetworkConfig) -> nn.Module:
     """ResNet-18 at any width."""
-    return _resnet(config, BasicBlock, (2, 2, 2, 2))
+    return ResNet(config, BasicBlock, (2, 2, 2, 2))
 
 
 @register_network("resnet18_v1c")
 def resnet18_v1c(config: NetworkConfig) -> nn.Module:
     """ResNet-18 with a stem of three 3x3 convolutions, at any width."""
-    return _resnet(config, BasicBlock, (2, 2, 2, 2), deep_stem=True)
+    return ResNet(config, BasicBlock, (2, 2, 2, 2), deep_stem=True)
 
 
 @register_network("resnet34")
 def resnet34(config: NetworkConfig) -> nn.Module:
     """ResNet-34 at any width."""
-    return _resnet(config, BasicBlock, (3, 4, 6, 3))
+    return ResNet(config, BasicBlock, (3, 4, 6, 3))
 
 
 @register_network("resnet50")
 def resnet50(config: NetworkConfig) -> nn.Module:
     """ResNet-50 at any width."""
-    return _resnet(config, Bottleneck, (3, 4, 6, 3))
+    return ResNet(config, Bottleneck, (3, 4, 6, 3))
 
 
 @register_network("resnet101")
 def resnet101(config: NetworkConfig) -> nn.Module:
     """ResNet-101 at any width."""
-    return _resnet(config, Bottleneck, (3, 4, 23, 3))
+    return ResNet(config, Bottleneck, (3, 4, 23, 3))
