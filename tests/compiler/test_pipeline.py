@@ -236,7 +236,7 @@ def test_a_backward_that_is_not_the_derivative_reaches_the_device(tmp_path: Path
         ({"batch": 2.5}, "batch=2.5"),
         ({"size": -1}, "size=-1"),
         ({"size": "64"}, "size='64'"),
-        ({"task": Classification(("a",))}, "1 classes.*3 outputs.*classes=1"),
+        ({"task": Classification(("a",))}, "1 class and.*3 outputs.*classes=1"),
         ({"task": Attributes(("a", "b"))}, "2 attributes.*3 outputs.*classes=2"),
         ({"out": None}, "out=None must be a folder"),
         ({"out": "/dev/null"}, "null exists and is not a kit"),

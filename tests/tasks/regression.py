@@ -27,7 +27,7 @@ class Regression(Task):
     """How large are the quantities that an image shows? `classes` are their names."""
 
     name = "regression"
-    noun = "quantities"
+    noun, singular = "quantities", "quantity"
     table = "file and a column for each quantity"
     label_dims = (CLASSES,)
     label_type = np.float32

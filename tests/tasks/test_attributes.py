@@ -32,6 +32,10 @@ def test_the_loss_and_probabilities_are_pytorchs() -> None:
     np.testing.assert_allclose(sigmoid(logits), exact.sigmoid(), rtol=1e-12)
 
 
+def test_numbers_of_them_in_words() -> None:
+    assert (Attributes.counted(1), Attributes.counted(2_000)) == ("1 attribute", "2,000 attributes")
+
+
 def test_large_logits() -> None:
     logits = np.array([[1e4, -1e4], [1e4, -1e4]], np.float32)
     labels = np.array([[1, 0], [0, 0]], np.uint8)

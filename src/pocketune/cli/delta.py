@@ -82,7 +82,7 @@ def save(model: ModelArgument, options: SaveOptions) -> None:
         made.save(options.out)
         tensors = len(made.state)
     size = format_size(options.out.stat().st_size)
-    learned = f"{len(opened.classes):,} {opened.manifest.task.noun}: {first_names(opened.classes)}"
+    learned = f"{opened.manifest.task.counted(len(opened.classes))}: {first_names(opened.classes)}"
     print(f"{verb} {options.out} ({size}): {tensors} tensors; {learned}")
 
 
@@ -130,5 +130,5 @@ def apply(shown: KitArgument, file: DeltaArgument, options: ApplyOptions) -> Non
     verb = written(options.out)
     kit = Delta.load(file.file).apply(shown.kit, options.out)
     task = kit.manifest.task
-    learned = f"{len(task.classes):,} {task.noun}: {first_names(task.classes)}"
+    learned = f"{task.counted(len(task.classes))}: {first_names(task.classes)}"
     print(f"{verb} {kit.path}: a kit of {learned}")

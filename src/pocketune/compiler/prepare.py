@@ -232,7 +232,7 @@ def _with_head(task: Task | None, network: nn.Module, size: int) -> Task:
         )
     if len(task.classes) != outputs:
         raise PocketuneError(
-            f"the task has {len(task.classes)} {task.noun} and the network {outputs} "
+            f"the task has {task.counted(len(task.classes))} and the network {outputs} "
             f"outputs; create the network with classes={len(task.classes)}"
         )
     return task.fitted(head, found.shape)

@@ -57,7 +57,7 @@ class Kit:
         made = self.manifest
         return (
             f"<Kit {self.path}: {made.network.get('name')}, {made.method_name}, {made.size} px, "
-            f"batch {made.batch}, {len(made.classes)} {made.task.noun}>"
+            f"batch {made.batch}, {made.task.counted(len(made.classes))}>"
         )
 
     @classmethod

@@ -56,7 +56,7 @@ def plan_page(path: Path) -> Page:
 
 def _learned(asked: Asked) -> str:
     """What the photos are labeled with."""
-    return f"{asked.classes} {task_named(asked.task).noun}"
+    return task_named(asked.task).counted(asked.classes)
 
 
 def _limits(plan: Plan) -> str:

@@ -73,7 +73,7 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
     with staged() as progress:
         sections = tuple(_sections(record, model, evidence, folder, progress))
     return Page(
-        title=f"{record.photos.name}: {len(record.classes)} {model.task.noun}",
+        title=f"{record.photos.name}: {model.task.counted(len(record.classes))}",
         subtitle=f"{network_title(record.network)}, method {full_title(record.method)}",
         summary=(*_summary(record, model), *filter(None, [missing])),
         tiles=tuple(_tiles(record)),
@@ -106,7 +106,7 @@ def _summary(record: RunRecord, model: Model) -> Iterator[str]:
     photos = f"{record.photos.training:,} photos in {record.photos.name}"
     yield (
         f"{network_title(record.network)} was trained on {photos} to predict "
-        f"{len(record.classes)} {model.task.noun}: {listing(record.classes)}."
+        f"{model.task.counted(len(record.classes))}: {listing(record.classes)}."
     )
     yield _quality(record)
     machine, peak = record.machine, record.peak_memory

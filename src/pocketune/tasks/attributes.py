@@ -51,7 +51,7 @@ class Attributes(Task):
     label_smoothing: float = 0.0
 
     name = "attributes"
-    noun = "attributes"
+    noun, singular = "attributes", "attribute"
     table = "file and a column for each attribute"
     label_dims = (CLASSES,)
     label_type = np.uint8

@@ -78,6 +78,8 @@ class Task(ABC):
     name: ClassVar[str]
     noun: ClassVar[str] = "classes"
     """The word for classes in messages."""
+    singular: ClassVar[str] = "class"
+    """The word for one of them."""
     table: ClassVar[str]
     """The columns of a CSV with such labels, in words."""
     has_folders: ClassVar[bool] = False
@@ -121,6 +123,11 @@ class Task(ABC):
     def variants(cls) -> Mapping[str, type[Task]]:
         """All tasks by name; the JSON of a task names its class."""
         return TASKS
+
+    @classmethod
+    def counted(cls, number: int) -> str:
+        """A number of classes in words: `1 attribute`, `1,000 classes`."""
+        return f"{number:,} {cls.singular if number == 1 else cls.noun}"
 
     def to_dict(self) -> dict[str, Any]:
         """The task's name and its fields, for JSON."""

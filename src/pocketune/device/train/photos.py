@@ -156,7 +156,7 @@ class Photos:
         more = ["..."] * (len(self.classes) > _NAMED)
         training, validation = len(self.splits.train), len(self.splits.val)
         return (
-            f"photos  {len(self.classes)} {self.task.noun} ({', '.join([*names, *more])}), "
+            f"photos  {self.task.counted(len(self.classes))} ({', '.join([*names, *more])}), "
             f"{training:,} to train, {f'{validation:,}' if validation else 'none'} to validate"
         )
 

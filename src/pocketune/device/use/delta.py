@@ -99,8 +99,8 @@ class Delta:
     def __repr__(self) -> str:
         header = self.header
         score = f", {header.score}" if header.score else ""
-        count, noun = len(self.classes), header.task.noun
-        return f"<Delta {self.name}: {count} {noun}, step {header.step}{score}>"
+        learned = header.task.counted(len(self.classes))
+        return f"<Delta {self.name}: {learned}, step {header.step}{score}>"
 
     @property
     def classes(self) -> tuple[str, ...]:

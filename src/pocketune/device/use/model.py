@@ -36,8 +36,8 @@ class Model:
 
     def __repr__(self) -> str:
         score = f", {self.score}" if self.score else ""
-        count, noun = len(self.classes), self.kit.manifest.task.noun
-        return f"<Model {self.kit.path}: {count} {noun}, step {self.step}{score}>"
+        learned = self.task.counted(len(self.classes))
+        return f"<Model {self.kit.path}: {learned}, step {self.step}{score}>"
 
     @property
     def task(self) -> Task:
