@@ -10,7 +10,7 @@ from torch import nn
 from pocketune.errors import PocketuneError, counted, whole_number
 from pocketune.methods.plan import Pass, Plan
 from pocketune.networks import Anatomy, Factory, about, anatomy
-from pocketune.networks.anatomy.blocks import Block, Layer
+from pocketune.networks.anatomy.blocks import Block
 from pocketune.networks.anatomy.modules import is_convolution, is_norm, main_modules
 from pocketune.networks.anatomy.output import classifier_layers
 from pocketune.networks.anatomy.trunk import calls_of
@@ -155,7 +155,8 @@ def block_maps(network: nn.Module, block: Block) -> Maps:
         if len(given) == len(made) == 3 and _channels_first(given) and _channels_first(made):
             return Maps(given[0], made[0], max(1, round(given[1] / made[1])))
     elif block.is_row:
-        convs = [module for layer in block.main if is_convolution(module := _get(network, layer))]
+        layers = (network.get_submodule(layer.conv) for layer in block.main)
+        convs = [layer for layer in layers if is_convolution(layer)]
         stride = prod(int(conv.stride[0]) for conv in convs)
         return Maps(convs[0].in_channels, convs[-1].out_channels, stride)
     raise _no_maps(block)
@@ -182,10 +183,6 @@ def _no_maps(block: Block) -> PocketuneError:
         f"block {block.name}, {block.kind}, does not map one tensor (N, C, H, W) to another, so no "
         "branch of convolutions can stand beside it; use LoRA() or TopBlocks()"
     )
-
-
-def _get(network: nn.Module, layer: Layer) -> nn.Module:
-    return network.get_submodule(layer.conv)
 
 
 def _channels_first(shape: tuple[int, ...]) -> bool:

@@ -145,13 +145,13 @@ def known_anatomy(network: nn.Module) -> Anatomy | None:
 def _anatomy_of(network: nn.Module, seen: Run) -> Anatomy:
     """The anatomy of a network of any blocks, from a run."""
     modules = dict(main_modules(network))
-    units = find_units(network, seen)
+    units = find_units(modules, seen)
     if not units:
         raise PocketuneError(
             f"{type(network).__name__} has no blocks, modules that map features to features; "
             f"{BLOCKLESS}"
         )
-    classifier = output_layers(network, seen)
+    classifier = output_layers(modules, seen)
     if not classifier:
         raise PocketuneError(f"{type(network).__name__} has no classifier after its last block")
     read = [read_unit(path, modules, seen) for path in units]

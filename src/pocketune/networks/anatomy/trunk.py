@@ -207,16 +207,15 @@ def _sources(node: Any) -> list[Any]:
     return [source for source, _ in node.next_functions if source is not None]
 
 
-def weighted(network: nn.Module, seen: Run) -> list[str]:
+def weighted(modules: Mapping[str, nn.Module], seen: Run) -> list[str]:
     """Paths of the linear layers and convolutions that run, in the order in which they do."""
-    modules = dict(main_modules(network))
     return [path for path in seen.calls if path in modules and weighs(modules[path])]
 
 
-def output_layers(network: nn.Module, seen: Run) -> tuple[str, ...]:
+def output_layers(modules: Mapping[str, nn.Module], seen: Run) -> tuple[str, ...]:
     """The last layers with weights before the outputs, in the order in which they run."""
     made = {
-        tensor.grad_fn: path for path in weighted(network, seen) for tensor in seen.calls[path].made
+        tensor.grad_fn: path for path in weighted(modules, seen) for tensor in seen.calls[path].made
     }
     reached = reached_first(seen.outputs, made)
     return tuple(path for path in seen.calls if path in reached)

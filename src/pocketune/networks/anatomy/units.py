@@ -21,15 +21,14 @@ from pocketune.networks.anatomy.trunk import Call, Run, weighted
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
-def find_units(network: nn.Module, seen: Run) -> list[str]:
+def find_units(modules: dict[str, nn.Module], seen: Run) -> list[str]:
     """Paths of the units of a network, in the order in which they run.
 
     Args:
-        network: Not changed.
+        modules: Those of the network, by their paths.
         seen: A run of it.
     """
-    modules = dict(main_modules(network))
-    branching = _branching(network, seen)
+    branching = _branching(modules, seen)
     classes = {type(modules[path]) for path in branching} - {*CONTAINERS}
     units: list[str] = []
 
@@ -52,20 +51,19 @@ def find_units(network: nn.Module, seen: Run) -> list[str]:
 
     walk("")
     units = _with_modules_between(modules, seen, units)
-    units = _joined(modules, seen, units) or _convolutions(network, seen)
+    units = _joined(modules, seen, units) or _convolutions(modules, seen)
     return sorted(units, key=lambda path: seen.calls[path].order)
 
 
-def _branching(network: nn.Module, seen: Run) -> set[str]:
+def _branching(modules: dict[str, nn.Module], seen: Run) -> set[str]:
     """The outermost modules that run some of their layers with weights beside something else.
 
     In place of a list or dictionary of modules with a forward method of its own, such as a dense
     block, these are the modules in it.
     """
-    modules = dict(main_modules(network))
     gates = {path for path in seen.trunk if _is_gate(path, modules[path], seen)}
     found: set[str] = set()
-    for layer in weighted(network, seen):
+    for layer in weighted(modules, seen):
         above = [path for path in _ancestors(layer) if path in seen.trunk - gates]
         if above and above[0] != layer and _maps_features(seen, above[0]):
             found.add(above[0])
@@ -146,10 +144,9 @@ def _has_more(module: nn.Module, path: str, units: list[str]) -> bool:
     return any(not any(is_within(name, unit) for unit in units) for name in names)
 
 
-def _convolutions(network: nn.Module, seen: Run) -> list[str]:
+def _convolutions(modules: dict[str, nn.Module], seen: Run) -> list[str]:
     """The convolutions on the trunk of a network that is one row, between its outermost layers."""
-    modules = dict(main_modules(network))
-    layers = [path for path in weighted(network, seen) if path in seen.trunk]
+    layers = [path for path in weighted(modules, seen) if path in seen.trunk]
     return [
         path
         for path in layers[1:-1]
