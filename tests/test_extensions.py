@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -126,7 +127,7 @@ def test_a_task_of_a_package_and_its_loss_are_modules_of_their_own(install: Inst
 
 def test_a_kit_names_a_task_of_a_package(install: Install) -> None:
     install("tasks", "sorting", TASK)
-    values = {**Classification(("a", "b")).to_dict(), "name": "sorting"}
+    values = {**json.loads(json.dumps(Classification(("a", "b")).to_dict())), "name": "sorting"}
     task = read_object(Task, values, "kit")  # type: ignore[type-abstract]
     assert (task.name, task.classes) == ("sorting", ("a", "b"))
 

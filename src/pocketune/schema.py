@@ -8,8 +8,8 @@ Annotations may be `str` (not empty), `int` (0 or more), `Positive`, `float` (fi
 a dataclass (an object of exactly its fields), `tuple[T, ...]` and `tuple[T, T]` (lists),
 `dict[str, T]` (an object of any names), `Literal[...]` (one of these values), `T | None` (or
 null) and `Any`. Every field is required, even one with a default. A dataclass with a class
-method `variants` stands for the classes that the method returns by name; the object's field
-`name` selects one of them.
+method `variants` stands for the classes that the method returns by name; it is called with the
+object's field `name`, which selects one of them.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def _read_fields(kind: type[T], data: object, place: _Place) -> T:
     left = dict(_object(data, place))
     variants = getattr(kind, "variants", None)
     if variants is not None:
-        kind = _variant(variants(), left.pop("name", None), place)
+        name = left.pop("name", None)
+        kind = _variant(variants(name), name, place)
     values = {}
     hints = get_type_hints(kind, include_extras=True)
     for name in (field.name for field in fields(kind)):  # type: ignore[arg-type]

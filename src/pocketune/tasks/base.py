@@ -120,8 +120,10 @@ class Task(ABC):
             raise PocketuneError(f"{self.noun} [{given}] must be one or more different names")
 
     @classmethod
-    def variants(cls) -> Mapping[str, type[Task]]:
-        """All tasks by name; the JSON of a task names its class."""
+    def variants(cls, name: object) -> Mapping[str, type[Task]]:
+        """All tasks by name, and that of this name if a package has it; JSON names the class."""
+        if isinstance(name, str) and name not in TASKS:
+            import_extension("tasks", name)
         return TASKS
 
     @classmethod
