@@ -114,6 +114,17 @@ describe.skipIf(missing)("for everybody", () => {
     await page.context().close();
   });
 
+  it("letters are as large as the browser is set to, also on a small screen", async () => {
+    const large = await given.openBrowser(false, "--blink-settings=defaultFontSize=24");
+    const page = await openPage(large, studio.url, { viewport: { width: 360, height: 640 } });
+    const found = await page.evaluate(() => ({
+      size: getComputedStyle(document.body).fontSize,
+      width: document.documentElement.scrollWidth,
+    }));
+    expect(found).toEqual({ size: "24px", width: 360 });
+    await large.close();
+  });
+
   it("a small screen has room for an import, and for what it leaves out", async () => {
     const page = await openPage(browser, studio.url, { viewport: { width: 360, height: 640 } });
     const [{ files }] = photos(12) as [given.Class];
@@ -397,9 +408,9 @@ describe.skipIf(missing)("collecting", () => {
     await expect.poll(() => said.innerText()).toBe("");
     const field = page.getByLabel("Name of the class").first();
     for (const [name, sentence] of [
-      ["Class 2", /^There is a class “Class 2”/],
+      ["Class 2", /^“Class 2” is there already/],
       ["red", /^$/],
-      ["", /^A class needs a name/],
+      ["", /^A name is needed/],
     ] as const) {
       await field.fill(name);
       await field.press("Enter");
@@ -415,7 +426,7 @@ describe.skipIf(missing)("collecting", () => {
     const name = page.getByLabel("Name of the class").first();
     await name.fill("Class 2");
     await name.press("Enter");
-    await page.getByText("There is a class “Class 2” already").waitFor();
+    await page.getByText("“Class 2” is there already").waitFor();
     await expect.poll(() => name.inputValue()).toBe("Class 1");
     await page.context().close();
   });
@@ -590,6 +601,29 @@ describe.skipIf(missing)("the browser", () => {
     await section.getByRole("button", { name: "Start the camera" }).waitFor();
     expect(await other.count()).toBe(0);
     expect(page.errors).toEqual([]);
+    await page.context().close();
+  });
+
+  it("says no more why it had no camera once it has one", async () => {
+    const page = await openPage(browser, studio.url);
+    await goTo(page, "Take along");
+    await given.choose(page, "Open a file", KIT);
+    await page.getByText("whole.zip is open").waitFor();
+    await goTo(page, "Use");
+    await page.evaluate(() => {
+      const { mediaDevices } = navigator;
+      const { getUserMedia } = mediaDevices;
+      mediaDevices.getUserMedia = () => {
+        mediaDevices.getUserMedia = getUserMedia; // the user allows it
+        return Promise.reject(new DOMException("", "NotAllowedError"));
+      };
+    });
+    const start = page.getByRole("button", { name: "Start the camera" });
+    await start.click();
+    await page.getByText("The page may not use the camera").waitFor();
+    await start.click();
+    await page.getByRole("button", { name: "Stop the camera" }).waitFor();
+    expect(await page.getByRole("alert").innerText()).toBe("");
     await page.context().close();
   });
 

@@ -89,10 +89,10 @@ export const texts = {
     `${counted(count, "photo")} ${count === 1 ? "has" : "have"} several attributes or none; give each photo one first.`,
   reservedName: (name: string) =>
     `A table of photos could not have an attribute “${name}”; choose another name.`,
-  namelessClass: "A class needs a name.",
+  namelessClass: "A name is needed.",
   strangeName: (name: string) => `“${name}” has a character that cannot be shown; rename it.`,
   longName: (most: number) => `A name has at most ${most} characters.`,
-  sameName: (name: string) => `There is a class “${name}” already; choose another name.`,
+  sameName: (name: string) => `“${name}” is there already; choose another name.`,
   tooManyClasses: (most: number) => `The studio has room for ${number.format(most)} classes.`,
   photos: (count: number) => counted(count, "photo"),
   noPhotos: "No photos yet",

@@ -177,6 +177,7 @@ export class UseView {
   }
 
   private async toggleCamera(): Promise<void> {
+    clear(); // it may be why the camera was not there before
     if (this.camera.isOpen) return this.stopCamera();
     await this.camera.open();
     if (!this.camera.isOpen || !this.model) return; // the part was left meanwhile
