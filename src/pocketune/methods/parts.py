@@ -1,4 +1,4 @@
-"""The parts of a network that methods train."""
+"""The parts of a network that methods train, and what a method requires of a network."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod

@@ -7,14 +7,12 @@ result in Python, for some operators in a millisecond.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pocketune.torch_private import LightDispatchMode, is_mutable, tree_leaves, without_dynamo
-
-Changed = TypeVar("Changed")
 
 _MOST = 1 << 16
 """Results that are kept; a large network has some thousand."""

@@ -302,7 +302,7 @@ class Space:
             "groups": config.module_groups[block],
         }
 
-    def place(self, block: int) -> "Place":
+    def place(self, block: int) -> Place:
         """Where a block is in the network, which no choice changes."""
         base = CHANNELS[self.channels]
         widths = [make_divisible(n * self.width) for n in (base.first, *base.stages, base.last)]

@@ -33,7 +33,7 @@ from pocketune.surgery.swap import (
     signed_after,
     swap,
 )
-from pocketune.surgery.truncate import keep_first_blocks, truncate
+from pocketune.surgery.truncate import truncate
 
 __all__ = [
     "BRANCH",
@@ -46,7 +46,6 @@ __all__ = [
     "freeze_convolutions",
     "group_norms",
     "in_float",
-    "keep_first_blocks",
     "kernels_before_norms",
     "mask_activations",
     "masked_activations",
