@@ -329,6 +329,34 @@ FLOAT_CASES = {
         {"w": normal(3, 8, 8), "b": normal(3, 8, 8)},
         last=False,
     ),
+    "instance norm": Case(
+        [node("InstanceNormalization", ["x", "w", "b"], ["logits"], epsilon=1e-3)],
+        (1, 3, 8, 8),
+        [],
+        {"w": normal(3), "b": normal(3)},
+        last=False,
+    ),
+    "group norm": Case(
+        [
+            node("Concat", ["x", "x"], ["wide"], axis=1),
+            node("Reshape", ["wide", "groups"], ["grouped"]),
+            node("InstanceNormalization", ["grouped", "one", "zero"], ["normalized"]),
+            node("Reshape", ["normalized", "maps"], ["whole"]),
+            node("BatchNormalization", ["whole", "w", "b", "mean", "variance"], ["logits"]),
+        ],
+        (1, 6, 8, 8),
+        [],
+        {
+            "groups": whole(1, 2, -1),
+            "maps": whole(1, 6, 8, 8),
+            "w": normal(6),
+            "b": normal(6),
+            "mean": normal(6),
+            "variance": normal(6) ** 2 + 1,
+            "one": np.ones(2, np.float32),
+            "zero": np.zeros(2, np.float32),
+        },
+    ),
     "attention": Case(
         [
             node("Reshape", ["x", "sides"], ["rows"]),
