@@ -113,6 +113,6 @@ def _is_nested() -> bool:
 
 def _refuse() -> NoReturn:
     raise PocketuneError(
-        "filtered gradients, pruned activations and norms in 8 bits have no second derivatives; "
-        "adapt the network with a method without them"
+        "filtered gradients, those of low rank, pruned activations and norms in 8 bits have no "
+        "second derivatives; adapt the network with a method without them"
     )
