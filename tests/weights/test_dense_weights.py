@@ -168,6 +168,16 @@ def test_a_file_of_the_whole_network_has_to_be_of_the_same(tmp_path: Path) -> No
             create_network(weights=tmp_path / "fcn.safetensors", **{**SMALL, **options})
 
 
+def test_the_head_follows_a_file_of_the_whole_network(tmp_path: Path) -> None:
+    source = create_network("lraspp", **SMALL, backbone="resnet18", output_stride=32)
+    save_network(source, tmp_path / "whole.safetensors")
+    for weights in (tmp_path / "whole.safetensors", source):
+        network = create_network("lraspp", weights=weights, classes=SMALL["classes"])
+        assert about(network).config == about(source).config
+    described = describe_network("lraspp", weights=tmp_path / "whole.safetensors")
+    assert (described.backbone, described.head_channels) == ("resnet18", 8)
+
+
 def test_a_head_that_reads_the_feature_fusion_needs_it(tmp_path: Path) -> None:
     source = create_network("mobilenet_v3_small", width=0.1, feature_fusion=False)
     save_network(source, tmp_path / "source.safetensors")

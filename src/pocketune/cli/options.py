@@ -198,20 +198,20 @@ class ShapeOptions:
         "Backbone of a network that classifies pixels, such as deeplabv3.",
         default=None,
         metavar="NAME",
-        unset="the published one",
+        unset="that of the weights, or the published one",
     )
     head_channels: int | None = of_network(
         "Channels of its decode head.",
         default=None,
         metavar="N",
-        unset="the published number",
+        unset="that of the weights, or the published number",
         at_least=1,
     )
     output_stride: int | None = of_network(
         "Side of the image over the side of its last feature map: 4, 8, 16 or 32.",
         default=None,
         metavar="N",
-        unset="the published one",
+        unset="that of the weights, or the published one",
         at_least=1,
     )
 

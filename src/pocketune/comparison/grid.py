@@ -57,9 +57,10 @@ class Network:
         weights: A file of weights, or `imagenet`; None for random ones.
         width: Width multiplier; None follows the weights.
         padding: Padding of strided convolutions.
-        backbone: Backbone of a network that classifies pixels; None for the published one.
-        head_channels: Channels of its decode head; None for the published number.
-        output_stride: Side of the image over that of its last map; None for the published one.
+        backbone: Backbone of a network that classifies pixels; None follows the weights, and is
+            otherwise the published one.
+        head_channels: Channels of its decode head; None likewise.
+        output_stride: Side of the image over that of its last map; None likewise.
         first_blocks: How many blocks to keep; None for all.
         norm: Norm of every layer; None follows the weights.
         standardized: Whether kernels are standardized; None follows the weights.

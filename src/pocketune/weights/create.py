@@ -88,12 +88,14 @@ def create_network(
             that of the published ones. Folded files have it in the `.arch.json` in their folder,
             files of `save_network` in their header, files of the hub in the `config.json` beside
             them.
-        backbone: Of a network that classifies pixels: one of `list_networks(dense=False)`; None for
-            the published one.
-        head_channels: Channels of its decode head; None for the published number.
+        backbone: Of a network that classifies pixels: one of `list_networks(dense=False)`; None
+            follows weights of the whole network, and is otherwise the published one.
+        head_channels: Channels of its decode head; None follows weights of the whole network, and
+            is otherwise the published number.
         output_stride: Side of the image over the side of the last map, that of the backbone in a
             network that classifies pixels: 4, 8, 16 or 32. Strides beyond it become dilations.
-            None for the published one; networks that classify images have no dilations.
+            None follows weights of the same network, and is otherwise the published one; networks
+            that classify images have no dilations.
         norm: `"batch"`; or `"group"`, which gives every image statistics of its own, with 8
             channels a group. Of weights with batch norms, group norms take over scale and shift.
             None follows the weights.
@@ -133,10 +135,18 @@ def create_network(
         name,
         classes,
         hidden=hidden or {},
-        backbone=backbone,
-        head_channels=head_channels,
-        output_stride=output_stride,
-        **followed(name, weights, width, padding, norm, standardized, depth),
+        **followed(
+            name,
+            weights,
+            width=width,
+            padding=padding,
+            backbone=backbone,
+            head_channels=head_channels,
+            output_stride=output_stride,
+            norm=norm,
+            standardized=standardized,
+            depth=depth,
+        ),
         subnet=subnet,
     )
     if is_dense(name):

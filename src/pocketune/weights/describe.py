@@ -27,6 +27,8 @@ from pocketune.weights.width import width_of
 
 Weights = str | PathLike[str] | nn.Module | Mapping[str, Tensor]
 
+_OF_HEAD = {"backbone", "head_channels", "output_stride"}
+
 
 def describe_network(
     name: str,
@@ -50,10 +52,17 @@ def describe_network(
     config = NetworkConfig(
         name,
         classes,
-        backbone=backbone,
-        head_channels=head_channels,
-        output_stride=output_stride,
-        **followed(name, weights, width, padding, norm, standardized),
+        **followed(
+            name,
+            weights,
+            width=width,
+            padding=padding,
+            backbone=backbone,
+            head_channels=head_channels,
+            output_stride=output_stride,
+            norm=norm,
+            standardized=standardized,
+        ),
     )
     if is_dense(name):
         config = replace(config, first_blocks=first_blocks)
@@ -100,18 +109,11 @@ def fetched(
     return fetch(weights) if is_hub(weights) else weights
 
 
-def followed(
-    name: str,
-    weights: Weights | None,
-    width: float | None,
-    padding: str | None,
-    norm: str | None,
-    standardized: bool | None,
-    depth: float | None = None,
-) -> dict[str, Any]:
+def followed(name: str, weights: Weights | None, **asked: Any) -> dict[str, Any]:
     """Options of a config: those that are asked for, else those of the weights.
 
-    A file without a description tells the width of a network that classifies images.
+    Those of a decode head follow weights of the same network alone. A file without a description
+    tells the width of a network that classifies images.
     """
     there = None
     if isinstance(weights, nn.Module):
@@ -119,17 +121,15 @@ def followed(
     elif (file := _file(weights)) is not None:
         if recorded := read_description(file):
             there = recorded[0]
-        elif width is None and not is_dense(name):
-            width = width_of(name, file)
-    asked = {
-        "width": width,
-        "padding": padding,
-        "norm": norm,
-        "standardized": standardized,
-        "depth": depth,
+        elif asked["width"] is None and not is_dense(name):
+            asked["width"] = width_of(name, file)
+    usual = NetworkConfig("")
+    there = there or usual
+    head = there if there.name == name else usual
+    return {
+        option: getattr(head if option in _OF_HEAD else there, option) if value is None else value
+        for option, value in asked.items()
     }
-    there = there or NetworkConfig("")  # of the usual options
-    return {name: getattr(there, name) if value is None else value for name, value in asked.items()}
 
 
 def completed(
