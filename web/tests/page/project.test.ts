@@ -99,8 +99,8 @@ describe("a project", () => {
   });
 
   it("has no two classes of one name", async () => {
-    await expect(project.rename(1, "Class 2")).rejects.toThrow("“Class 2” already");
-    await expect(project.rename(1, " ")).rejects.toThrow("needs a name");
+    await expect(project.rename(1, "Class 2")).rejects.toThrow("“Class 2” is there already");
+    await expect(project.rename(1, " ")).rejects.toThrow("A name is needed");
     await expect(project.addClass("x".repeat(201))).rejects.toThrow("at most 200");
     const both = await Promise.allSettled([project.addClass("a"), project.addClass("a")]);
     expect(both.map((each) => each.status)).toEqual(["fulfilled", "rejected"]);
