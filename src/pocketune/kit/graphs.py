@@ -35,7 +35,7 @@ OPERATORS = frozenset(
 BLOCKED_OPERATORS = frozenset({"Conv", "ReorderInput", "ReorderOutput"})
 """Operators of ONNX Runtime's blocked layout, in the blocked step alone."""
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
-FUSED_OPERATORS = frozenset({"FusedConv"})
+FUSED_OPERATORS = frozenset({"FusedConv", "FusedMatMul"})
 """Operators of ONNX Runtime that do the work of two, in the blocked step alone."""
 FUSED_DOMAIN = "com.microsoft"
 OPSETS = range(13, 24)

@@ -1,4 +1,4 @@
-"""Clips that convolutions do themselves: which ones, and what they compute."""
+"""Clips and transposes that other operators do themselves: which ones, and what they compute."""
 
 import numpy as np
 import onnx
@@ -53,3 +53,35 @@ def test_computes_the_same_in_one_node(clip: tuple[object, ...], bias: bool) -> 
 )
 def test_others_stay(plain: onnx.ModelProto) -> None:
     assert block_depthwise(plain) is None
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_products_read_their_second_operand_transposed(again: bool) -> None:
+    """The transposed operand may be read `again`."""
+    b = GraphBuilder()
+    x, y = b.input("x", FLOAT, (2, 3, 5)), b.input("y", FLOAT, (2, 4, 5))
+    turned = b.add("Transpose", y, perm=[0, 2, 1])
+    b.emit(b.add("MatMul", x, turned), "made", FLOAT, (2, 3, 4))
+    if again:
+        b.emit(b.add("Neg", turned), "turned", FLOAT, (2, 5, 4))
+    plain = b.model("test")
+    fused = block_depthwise(plain)
+    assert fused is not None
+    kept = ["Transpose", "FusedMatMul", "Neg"] if again else ["FusedMatMul"]
+    assert [node.op_type for node in fused.graph.node if node.op_type != "Identity"] == kept
+    for found, expected in zip(run(fused), run(plain), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_products_of_other_operands_stay() -> None:
+    """The first one, constants, and those in which other axes change places."""
+    b = GraphBuilder()
+    x, y = b.input("x", FLOAT, (2, 3, 5)), b.input("y", FLOAT, (5, 2, 4))
+    first = b.add("Transpose", x, perm=[0, 2, 1])
+    b.emit(
+        b.add("MatMul", first, b.constant(np.ones((3, 4), np.float32))), "first", FLOAT, (2, 5, 4)
+    )
+    constant = b.add("Transpose", b.constant(np.ones((4, 5), np.float32)), perm=[1, 0])
+    b.emit(b.add("MatMul", x, constant), "second", FLOAT, (2, 3, 4))
+    b.emit(b.add("MatMul", x, b.add("Transpose", y, perm=[1, 0, 2])), "third", FLOAT, (2, 3, 4))
+    assert block_depthwise(b.model("test")) is None

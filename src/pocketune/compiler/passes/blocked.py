@@ -24,7 +24,7 @@ from onnx import helper
 
 from pocketune.compiler.names import derived
 from pocketune.compiler.passes.arena import arena_bytes
-from pocketune.compiler.passes.fused import fuse_clips
+from pocketune.compiler.passes.fused import fuse_clips, fuse_transposes
 from pocketune.compiler.passes.liveness import Liveness, Operator
 
 DEPTHWISE = "depthwise"
@@ -45,7 +45,8 @@ def block_depthwise(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
     It opens only where ONNX Runtime has blocked kernels for the processor.
     """
-    nodes = fuse_clips(list(_Rewriter(model.graph).nodes()), model.graph)
+    nodes = list(_Rewriter(model.graph).nodes())
+    nodes = list(fuse_transposes(fuse_clips(nodes, model.graph), model.graph))
     if not any(node.domain for node in nodes):
         return None
     blocked = onnx.ModelProto()
