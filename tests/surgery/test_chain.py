@@ -193,6 +193,14 @@ def test_what_only_runs_in_training_is_tried_too() -> None:
     assert adapted.train()(torch.randn(2, 3, 50, 64)).shape == (2, 4)
 
 
+def test_the_callers_random_numbers_go_on_as_before() -> None:
+    original = network("mobilenet_v2")
+    assert any(isinstance(module, nn.Dropout) for module in original.modules())
+    state = torch.get_rng_state()
+    assert about(adapt(original, GradientFilter(layers=4))).filter_chains
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 @pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
 def test_chains_are_found_where_gradients_are_off(
     off: Callable[[], AbstractContextManager[None]],

@@ -15,6 +15,7 @@ from pocketune.networks.anatomy.blocks import Layer
 from pocketune.networks.architectures.backbone import Backbone
 from pocketune.networks.copies import copy_network, gradients_on
 from pocketune.networks.probe import usual_size
+from pocketune.seeding import seeded
 from pocketune.surgery.swap import swap
 
 Link = tuple[Layer, Layer]
@@ -159,8 +160,9 @@ def _runs(network: nn.Module, links: list[Link]) -> bool:
     _apply(probe, links)
     weight = next(probe.parameters())
     try:
-        for training in (False, True):
-            probe.train(training)(weight.new_zeros(2, 3, size, size))
+        with seeded():  # dropout leaves the caller's random numbers as they are
+            for training in (False, True):
+                probe.train(training)(weight.new_zeros(2, 3, size, size))
     except (PocketuneError, RuntimeError, TypeError, AttributeError):
         return False
     return True
