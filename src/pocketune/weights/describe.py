@@ -17,7 +17,7 @@ from pocketune.networks.config import PADDINGS, NetworkConfig
 from pocketune.networks.registry import is_dense, make_network, with_published_options
 from pocketune.surgery.truncate import truncate
 from pocketune.weights.download import require_published
-from pocketune.weights.formats.files import read_state
+from pocketune.weights.formats.files import plain_name, read_state
 from pocketune.weights.formats.folded import lacks_fusion
 from pocketune.weights.formats.int8 import INT8, has_fusion
 from pocketune.weights.hub import HUB, described_normalization, fetch, is_hub
@@ -212,7 +212,7 @@ def has_decode_head(weights: Weights) -> bool:
         if path is None or path.suffix == INT8:
             return False
         weights = read_state(path)
-    return any(str(name).removeprefix("module.").startswith("backbone.") for name in weights)
+    return any(plain_name(str(name)).startswith("backbone.") for name in weights)
 
 
 def _has_fusion(file: Path) -> bool:

@@ -76,8 +76,15 @@ def unwrap(content: Any, source: str) -> dict[str, Tensor]:
         if content and all(
             isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()
         ):
-            return {name.removeprefix("module."): value for name, value in content.items()}
+            return {plain_name(name): value for name, value in content.items()}
     raise PocketuneError(f"{source} holds no state dict, which maps names to tensors")
+
+
+def plain_name(name: str) -> str:
+    """The name without what `DataParallel` and `torch.compile` put before it, in any order."""
+    while (plain := name.removeprefix("module.").removeprefix("_orig_mod.")) != name:
+        name = plain
+    return name
 
 
 COUNTER = "num_batches_tracked"  # older files lack it, and nothing here reads it
