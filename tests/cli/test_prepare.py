@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pocketune.data import load_splits
+
 
 @pytest.fixture
 def large(tmp_path):
@@ -39,6 +41,14 @@ def test_the_folder_has_the_name_of_the_photos(run, large, tmp_path, monkeypatch
     said = "no file was shrunk, 2 copied: none of these has more than 50 px on both sides\n"
     assert other.stdout.startswith(said)
     assert other.stderr.endswith("try: pocketune train 'other photos-small'\n")
+
+
+def test_copies_of_a_table_are_to_be_trained_on_by_the_table(run, large, tmp_path):
+    (large / "labels.csv").write_text("file,label\ncat/1.jpg,one\ndog/1.jpg,other\n")
+    small = tmp_path / "small"
+    result = run("prepare", large / "labels.csv", "--size", 20, "--out", small)
+    assert result.stderr.endswith(f"try: pocketune train {small / 'labels.csv'}\n")
+    assert load_splits(small / "labels.csv", val_fraction=0).classes == ("one", "other")
 
 
 def test_photos_that_are_not_there_are_one_sentence(run, tmp_path):

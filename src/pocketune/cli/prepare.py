@@ -87,7 +87,17 @@ def prepare(options: PrepareOptions) -> None:
     print(_told(done, options.size))
     print_skipped(done.skipped)
     print(f"saved in {out}", flush=True)
-    print_error(f"try: pocketune train {shlex.quote(str(out))}")
+    print_error(f"try: pocketune train {shlex.quote(str(_labeled(Path(options.photos), out)))}")
+
+
+def _labeled(photos: Path, out: Path) -> Path:
+    """The copies as they are labeled like the photos: by the table, where one was given.
+
+    In the folder of copies, folders could tell the classes in its place.
+    """
+    from pocketune.data.sources import is_archive
+
+    return out / photos.name if photos.is_file() and not is_archive(photos) else out
 
 
 def _told(done: Prepared, size: int) -> str:
