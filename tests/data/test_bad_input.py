@@ -77,6 +77,10 @@ class TestNothingToLearnFrom:
         assert message.endswith(f"look like classes too: did you mean {folder.name}?")
         monkeypatch.chdir(folder)
         assert refusal(Path("cats")).endswith(f"did you mean {folder}?")
+        (folder / "cats" / "2025").mkdir()
+        for inside, path in (("cats", "."), ("cats/2025", "..")):
+            monkeypatch.chdir(folder / inside)
+            assert refusal(Path(path)).endswith(f"did you mean {folder}?")
         (folder / "dogs").rename(folder / "cats" / "dogs")
         (folder / "notes").mkdir()
         (folder / "notes" / "notes.txt").touch()

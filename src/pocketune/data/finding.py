@@ -145,8 +145,9 @@ class _Folder:
         if found is None:
             remedy = "put each class's images into a folder of its name"
             if isinstance(self.source, FolderSource) and _is_class(self.source.root, self.names):
-                parent = self.source.root.parent
-                parent = parent if parent.name else parent.resolve()
+                root = self.source.root
+                named = root.parent.name and root.name != ".."
+                parent = root.parent if named else root.resolve().parent
                 remedy = (
                     f"folders beside it look like classes too: did you mean {shown(str(parent))}?"
                 )
