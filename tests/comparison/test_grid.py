@@ -90,7 +90,7 @@ def test_folders_keep_their_whole_names_in_the_tables(tmp_path: Path) -> None:
         ({"methods": ["last"]}, "lacks a network for its methods"),
         ({"seeds": []}, "lacks a seed"),
         ({"seeds": [1, 2, 1]}, r"seeds=\[1, 2, 1\] has a seed twice; give"),
-        ({"kits": ["last", "a/last.zip"]}, "two parts of a comparison are called 'last'"),
+        ({"kits": ["last", "a/last.zip"]}, "'last': list them in a .toml file, each with a name"),
         ({"settings": {"epoch": 3}}, "no setting 'epoch': choose from .*'epochs'"),
         ({"settings": {"epochs": -3}}, "epochs must be at least 0"),
         ({"settings": {"seed": 3}}, "seed is chosen by the comparison"),

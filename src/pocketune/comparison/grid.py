@@ -286,7 +286,10 @@ def _defaults(kind: type) -> dict[str, Any]:
 def _check_names(names: Iterable[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise PocketuneError(f"two parts of a comparison are called {twice[0]!r}: name them")
+        raise PocketuneError(
+            f"two parts of a comparison are called {twice[0]!r}: list them in a .toml file, each "
+            "with a name of its own"
+        )
 
 
 def _check_complete(grid: Grid) -> None:
