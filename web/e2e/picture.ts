@@ -75,8 +75,9 @@ async function predicting(page: Page, photos: given.MadeFile[]): Promise<Buffer>
 /** The page with an element right below its header. */
 async function screen(page: Page, first: string): Promise<Buffer> {
   await page.locator(`section:visible ${first}`).evaluate((element) => {
+    element.scrollIntoView(); // a part of the header scrolls away
     const header = document.querySelector(".top")!.getBoundingClientRect();
-    scrollTo(0, scrollY + element.getBoundingClientRect().top - header.height - 16);
+    scrollBy(0, element.getBoundingClientRect().top - header.bottom - 16);
     (document.activeElement as HTMLElement).blur();
   });
   await page.waitForFunction(() =>
