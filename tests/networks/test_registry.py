@@ -35,6 +35,11 @@ def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
         make_network(NetworkConfig("resnet19"))
 
 
+def test_an_onnx_file_is_not_taken_for_a_name() -> None:
+    with pytest.raises(PocketuneError, match=r"nets/mine\.onnx is an ONNX file, .* load_onnx"):
+        make_network(NetworkConfig("nets/mine.onnx"))
+
+
 def test_where_a_published_layout_has_large_kernels() -> None:
     assert large_side_kernels("mobilenet_v2") == {"features.14"}
     assert large_side_kernels("resnet18") == large_side_kernels("mine") == frozenset()

@@ -179,5 +179,10 @@ def _find(name: object) -> _Entry | None:
 
 def _require_known(name: str) -> None:
     if _find(name) is None:
+        if str(name).endswith(".onnx"):
+            raise PocketuneError(
+                f"{name} is an ONNX file, and networks go by name here: build a kit of it, or open "
+                "it with load_onnx"
+            )
         known = ", ".join(list_networks())
         raise PocketuneError(f"there is no network {name!r}; choose from {known}")

@@ -225,7 +225,7 @@ def test_a_second_time_gives_masks_of_the_new_shape() -> None:
     ids=lambda layer: type(layer).__name__,
 )
 def test_other_layers_that_draw_are_refused(layer: nn.Module) -> None:
-    said = r"module '1': aten\.\w+.\w+ draws random numbers, .*; use nn\.Dropout or nn\.Dropout2d"
+    said = r"module '1': aten\.\w+.\w+ draws random numbers, .*; use nn\.Dropout or .* rate of"
     with pytest.raises(PocketuneError, match=said):
         refuse_random_numbers(nn.Sequential(nn.Conv2d(3, 4, 3), layer), batch=2, size=8)
 

@@ -19,7 +19,8 @@ class RandomNumbersError(PocketuneError):
         where = f"module {module!r}: " if module else ""
         super().__init__(
             f"{where}{operator} draws random numbers, which a training step cannot do; use "
-            "nn.Dropout or nn.Dropout2d, whose masks the device draws"
+            "nn.Dropout or nn.Dropout2d, whose masks the device draws, or set the rate of what is "
+            "dropped to 0"
         )
 
 
