@@ -130,6 +130,19 @@ def test_follows_a_teacher_where_labels_mean_nothing(photos, tmp_path):
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.parametrize("follow", ["predictions", "blocks"])
+def test_a_teacher_stays_as_it_is(follow, photos, tmp_path):
+    pytest.importorskip("lightning_fabric")
+    teacher = create_network("mobilenet_v2", width=0.1, classes=7)
+    recipe = Recipe(epochs=1, batch=4, size=32, follow=follow)
+    values = {name: value.clone() for name, value in teacher.state_dict().items()}
+    out = tmp_path / "out.safetensors"
+    retrain(network(7), photos, out, recipe=recipe, teacher=teacher, accelerator="cpu")
+    assert all(torch.equal(value, values[name]) for name, value in teacher.state_dict().items())
+    assert all(module.training for module in teacher.modules())
+    assert all(p.requires_grad and p.grad is None for p in teacher.parameters())
+
+
 def test_follows_the_blocks_of_a_teacher_and_trains_no_further(photos, tmp_path):
     pytest.importorskip("lightning_fabric")
     torch.manual_seed(0)

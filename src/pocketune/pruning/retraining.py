@@ -5,6 +5,7 @@ Lightning Fabric runs the same loop on one CPU or on several GPUs. It is an opti
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
@@ -25,6 +26,7 @@ from pocketune.distillation.predictions import Predictions
 from pocketune.errors import PocketuneError
 from pocketune.layers import QuantizedConv2d
 from pocketune.networks import about
+from pocketune.networks.probe import probing
 from pocketune.pruning.objectives import Blocks
 from pocketune.pruning.recipe import Recipe
 from pocketune.weights import save_network
@@ -59,7 +61,8 @@ def retrain(
             dataset. Photos of other classes need a teacher, which is then the only objective.
         out: A `.safetensors` file, which `create_network` takes as weights.
         recipe: None stands for the defaults of `Recipe`.
-        teacher: The unpruned network, which is followed as the recipe says.
+        teacher: The unpruned network, which is followed as the recipe says, in evaluation mode. Its
+            values and modes stay as they are.
         accelerator: `"cpu"`, `"cuda"` or `"auto"`, as Lightning Fabric takes it.
         devices: Number of devices; each has its own batches.
         progress: Receives each step, to show the time left; None shows nothing.
@@ -88,7 +91,10 @@ def retrain(
         "network": hash_values(network),
     }
     training = _Training(network, photos, out, recipe, objective, identity, fabric)
-    with torch.random.fork_rng(gpus(fabric)):
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(gpus(fabric)))
+        if objective.teacher is not None:
+            stack.enter_context(probing(objective.teacher, gradients=None))
         return training.run(progress)
 
 
@@ -126,7 +132,7 @@ class _Training:
         epochs, steps = self.recipe.epochs, len(self.loader)
         first, losses = self.progress.resume(), list[float]()
         if self.objective.teacher is not None:
-            self.fabric.to_device(self.objective.teacher.eval().requires_grad_(False))
+            self.fabric.to_device(self.objective.teacher)
         display = StepDisplay(
             epochs * steps, first * steps, shown if self.fabric.is_global_zero else None
         )

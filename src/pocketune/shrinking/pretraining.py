@@ -184,7 +184,7 @@ class _Training:
             self.fabric.barrier()
             teacher = load_network(self.own_teacher)
         if teacher is not None:
-            self.fabric.to_device(teacher.requires_grad_(False))
+            self.fabric.to_device(teacher)
             _set_mode(teacher, statistics_of_batch=self.given is None)
         return self._objective(teacher)
 
