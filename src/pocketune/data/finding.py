@@ -245,14 +245,14 @@ class _Folder:
     def _check_certain(self) -> None:
         """Refuse several tables, none of which is chosen, where folders tell no classes either.
 
-        Photos to evaluate on, which may be of one class, may lie beside tables of any kind.
+        Photos to evaluate or to calibrate on may lie beside tables of any kind.
         """
         if self.test != "hold out" or len(self.in_classes[0].labels.distinct()) > 1:
             return
         listing = tables_of_files(self.source, self.names, self.prefix)
         if len(listing) > 1:
             one, other = map(shown, listing[:2])
-            raise PocketuneError(
+            raise NoClasses(
                 f"{self.where} has {one} and {other}, and either may list its photos; call the one "
                 "that is meant labels.csv, or give it in place of the folder"
             )

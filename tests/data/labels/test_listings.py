@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 
 from pocketune.data import has_test, load_splits
+from pocketune.data.load import unlabeled_splits
 
 from .. import refusals
 from ..test_load import pairs
@@ -104,6 +105,7 @@ class TestBesideResults:
         assert len(load_splits(path / "two.csv", val_fraction=0).train) == 4
         evaluated = load_splits(path, test="validate", classes=("img", "other"), val_fraction=1)
         assert len(evaluated.val) == 4  # of one class, beside results of any kind
+        assert sum(map(len, unlabeled_splits(path))) == 4
 
 
 @pytest.mark.parametrize("other", ["val", "test"])
