@@ -210,6 +210,14 @@ def test_what_could_not_be_saved_is_not_trained(photos, tmp_path, monkeypatch):
         retrain(adapt(network(), LastLayer()), photos, tmp_path / "out.safetensors")
 
 
+def test_frozen_parameters_are_refused(photos, tmp_path):
+    pytest.importorskip("lightning_fabric")
+    frozen = network()
+    frozen.features.requires_grad_(False)
+    with pytest.raises(PocketuneError, match=r"features\.\S+ is frozen"):
+        retrain(frozen, photos, tmp_path / "out.safetensors", recipe=SHORT)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -71,9 +71,9 @@ def retrain(
         The mean loss of each epoch that this call has trained.
 
     Raises:
-        PocketuneError: The network is adapted or cannot be saved in `out`; the photos or the
-            teacher do not match it; the progress has another recipe, other photos, another
-            teacher or another network; or Lightning Fabric is not installed.
+        PocketuneError: The network is adapted, has frozen parameters or cannot be saved in `out`;
+            the photos or the teacher do not match it; the progress has another recipe, other
+            photos, another teacher or another network; or Lightning Fabric is not installed.
     """
     recipe, out = recipe or Recipe(), Path(out)
     _require_trainable(network)
@@ -173,7 +173,7 @@ class _Training:
 
 
 def _require_trainable(network: nn.Module) -> None:
-    """Raise if the network is adapted, or has 8-bit kernels."""
+    """Raise if the network is adapted, or has 8-bit kernels or frozen parameters."""
     if (method := about(network).method) is not None:
         raise PocketuneError(
             f"the network is adapted to {method}, which trains a part of it; retrain the "
@@ -182,6 +182,12 @@ def _require_trainable(network: nn.Module) -> None:
     if any(isinstance(module, QuantizedConv2d) for module in network.modules()):
         raise PocketuneError(
             "8-bit kernels cannot be trained; retrain a network created from float32 weights"
+        )
+    frozen = (name for name, value in network.named_parameters() if not value.requires_grad)
+    if (name := next(frozen, None)) is not None:
+        raise PocketuneError(
+            f"{name} is frozen, and all parameters are to be trained: call "
+            "network.requires_grad_(True) first"
         )
 
 
