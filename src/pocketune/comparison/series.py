@@ -134,7 +134,7 @@ def _check_kits(kits: Sequence[KitChoice], photos: PhotoSet) -> None:
         try:
             find(Path(photos.photos), (task,), "hold out")
         except PocketuneError as error:
-            raise PocketuneError(f"the kit {each.label}: {error}") from error
+            raise PocketuneError(f"photos for the kit {each.label}: {error}") from error
 
 
 def _series(
