@@ -12,12 +12,13 @@ from pocketune.networks import list_networks
 from pocketune.networks.config import PADDINGS, NetworkConfig
 from pocketune.weights.create import create_network
 from pocketune.weights.describe import describe_network
+from pocketune.weights.formats.files import PICKLED
 from pocketune.weights.formats.folded import published_name
 from pocketune.weights.formats.int8 import INT8
 from pocketune.weights.saved import read_description
 from pocketune.weights.width import WIDTHS, kernels_in, kernels_of
 
-SUFFIXES = (".safetensors", ".pth", ".pt", INT8)
+SUFFIXES = (".safetensors", *PICKLED, INT8)
 """Kinds of files in the order of preference: where a network has a `.float32.safetensors` and an
 `.int8.npz` of one name, the first is taken."""
 

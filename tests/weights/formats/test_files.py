@@ -53,12 +53,12 @@ def test_a_state_dict_itself(trained):
         create_network("resnet18", width=0.1, weights=trained.state_dict())
 
 
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "model."])
 @pytest.mark.parametrize("wrapper", ["state_dict", "model"])
 def test_a_training_scripts_checkpoint(trained, tmp_path, wrapper, prefix):
     state = {f"{prefix}{name}": tensor for name, tensor in trained.state_dict().items()}
-    torch.save({wrapper: state, "epoch": 3}, tmp_path / "checkpoint.pth")
-    loaded = read_state(tmp_path / "checkpoint.pth")
+    torch.save({wrapper: state, "epoch": 3}, tmp_path / "checkpoint.ckpt")
+    loaded = read_state(tmp_path / "checkpoint.ckpt")
     assert loaded.keys() == trained.state_dict().keys()
 
 

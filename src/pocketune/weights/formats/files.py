@@ -16,10 +16,13 @@ from pocketune.files import make_folder_of, reading, replacing, writing
 from pocketune.layers.quantized import dequantize
 
 WRAPPERS = ("state_dict", "model", "model_state_dict")  # keys under which training scripts save it
+PICKLED = (".pth", ".pt", ".ckpt")
+PREFIXES = ("module.", "_orig_mod.", "model.")
+"""What `DataParallel`, `torch.compile` and most Lightning modules put before the names."""
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """State dict in a `.safetensors` or `.pth` / `.pt` file; code in it never runs.
+    """State dict in a `.safetensors` or `.pth`, `.pt` or `.ckpt` file; code in it never runs.
 
     Raises:
         PocketuneError: The file is missing, unknown or damaged, or holds no tensors.
@@ -31,7 +34,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         with reading(path, SafetensorError):
             return load_file(path)
-    if path.suffix in (".pth", ".pt"):
+    if path.suffix in PICKLED:
         return _read_pickle(path)
     raise PocketuneError(f"{path} is not a .safetensors, .pth or .npz file")
 
@@ -81,9 +84,9 @@ def unwrap(content: Any, source: str) -> dict[str, Tensor]:
 
 
 def plain_name(name: str) -> str:
-    """The name without what `DataParallel` and `torch.compile` put before it, in any order."""
-    while (plain := name.removeprefix("module.").removeprefix("_orig_mod.")) != name:
-        name = plain
+    """The name without `PREFIXES`, in any order."""
+    while prefix := next(filter(name.startswith, PREFIXES), ""):
+        name = name.removeprefix(prefix)
     return name
 
 
