@@ -61,6 +61,29 @@ def test_tokens_of_every_opset(opset: int, tmp_path: Path) -> None:
         compile(adapt(loaded, FullFineTune()), tmp_path / "kit", batch=2, size=SIZE)
 
 
+class Pooled(nn.Module):
+    """A pool of a map whose channels were moved, which the exporter writes as indices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.norm = nn.Conv2d(3, 16, 8, 8), nn.LayerNorm(16)
+        self.pool, self.head = nn.AdaptiveAvgPool2d(1), nn.Linear(16, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        channels_last = self.norm(self.patches(x).permute(0, 2, 3, 1))
+        scores: torch.Tensor = self.head(self.pool(channels_last.permute(0, 3, 1, 2)).flatten(1))
+        return scores
+
+
+def test_a_pool_of_a_permuted_map(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    file = dynamo_exported(original := Pooled(), tmp_path / "net.onnx", opset=20)
+    assert any("as_strided" in node.name for node in onnx.load(file).graph.node)
+    loaded = load_onnx(file, size=SIZE)
+    assert_same(loaded, original)
+    compile(adapt(loaded, FullFineTune()), tmp_path / "kit", batch=2, size=SIZE)
+
+
 def test_a_transformer(tmp_path: Path) -> None:
     original = tiny("vit_tiny")
     loaded = load_onnx(dynamo_exported(original, tmp_path / "net.onnx", opset=23), size=SIZE)

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pocketune.onnx_import.file import Node, OnnxFile
+from pocketune.onnx_import.file import Array, Node, OnnxFile
 from pocketune.onnx_import.operators.registry import (
     constant,
     given,
@@ -110,6 +111,8 @@ def _slice(node: Node, file: OnnxFile) -> nn.Module:
 def _gather(node: Node, file: OnnxFile) -> nn.Module:
     if node.inputs[0] not in node.data:
         raise refusal(node, file, "takes its indices from the image")
+    if _takes_all_in_order(file.values[node.inputs[0]], file.values[node.inputs[1]]):
+        return _reshape(node, file)
     indices = required(node, 1, file)
     axis = int(node.attributes.get("axis", 0)) % file.values[node.data[0]].ndim
     keeps_images(node, file, [axis])
@@ -118,6 +121,14 @@ def _gather(node: Node, file: OnnxFile) -> nn.Module:
     if indices.ndim != 1:
         raise refusal(node, file, "has indices of several dimensions")
     return IndexSelect(axis, torch.tensor(indices) % file.values[node.data[0]].shape[axis])
+
+
+def _takes_all_in_order(values: Array, indices: Array) -> bool:
+    """Whether indices give a flat value another shape, as PyTorch exports `as_strided`.
+
+    It does so for a global pool of a map whose channels come last in memory.
+    """
+    return values.ndim == 1 and np.array_equal(indices.reshape(-1), np.arange(values.size))
 
 
 @makes("Concat")
