@@ -46,6 +46,14 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], torch.Tensor
         X[..., [6, 4, 2]],
     ),
     "gather": ([node("Gather", ["x", "a"], ["d"], axis=2)], {"a": ints(3, -1)}, X[:, :, [3, 7]]),
+    "gather of windows": (
+        [
+            node("Gather", ["x", "a"], ["g"], axis=2),
+            node("ReduceMax", ["g", "b"], ["d"], keepdims=0),
+        ],
+        {"a": np.array([[0, 1, 2], [3, 4, -1]]), "b": ints(3)},
+        X[:, :, [[0, 1, 2], [3, 4, 7]]].amax(3),
+    ),
     "split": (
         [node("Split", ["x", "a"], ["p", "q"], axis=3), node("Concat", ["q", "p"], ["d"], axis=3)],
         {"a": ints(3, 5)},

@@ -118,9 +118,9 @@ def _gather(node: Node, file: OnnxFile) -> nn.Module:
     keeps_images(node, file, [axis])
     if indices.ndim == 0:
         return Function("Gather", partial(torch.select, dim=axis, index=int(indices)))
-    if indices.ndim != 1:
-        raise refusal(node, file, "has indices of several dimensions")
-    return IndexSelect(axis, torch.tensor(indices) % file.values[node.data[0]].shape[axis])
+    places = torch.tensor(indices) % file.values[node.data[0]].shape[axis]
+    taken = IndexSelect(axis, places.flatten())
+    return taken if places.ndim == 1 else nn.Sequential(taken, nn.Unflatten(axis, places.shape))
 
 
 def _takes_all_in_order(values: Array, indices: Array) -> bool:
