@@ -84,4 +84,6 @@ def test_products_of_other_operands_stay() -> None:
     constant = b.add("Transpose", b.constant(np.ones((4, 5), np.float32)), perm=[1, 0])
     b.emit(b.add("MatMul", x, constant), "second", FLOAT, (2, 3, 4))
     b.emit(b.add("MatMul", x, b.add("Transpose", y, perm=[1, 0, 2])), "third", FLOAT, (2, 3, 4))
+    vector = b.add("Transpose", b.input("v", FLOAT, (5,)), perm=[0])
+    b.emit(b.add("MatMul", x, vector), "fourth", FLOAT, (2, 3))
     assert block_depthwise(b.model("test")) is None

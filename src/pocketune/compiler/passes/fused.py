@@ -57,8 +57,8 @@ def _swaps_last_axes(node: onnx.NodeProto) -> bool:
     """Whether a node transposes matrices."""
     if node.op_type != "Transpose":
         return False
-    *rest, rows, columns = helper.get_attribute_value(node.attribute[0])
-    return [*rest, columns, rows] == list(range(len(rest) + 2))
+    order = [axis for given in node.attribute if given.name == "perm" for axis in given.ints]
+    return len(order) > 1 and [*order[:-2], order[-1], order[-2]] == list(range(len(order)))
 
 
 def fuse_clips(nodes: Sequence[onnx.NodeProto], graph: onnx.GraphProto) -> list[onnx.NodeProto]:

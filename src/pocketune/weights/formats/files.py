@@ -22,7 +22,7 @@ PREFIXES = ("module.", "_orig_mod.", "model.")
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """State dict in a `.safetensors` or `.pth`, `.pt` or `.ckpt` file; code in it never runs.
+    """State dict in a `.safetensors`, `.pth`, `.pt` or `.ckpt` file; code in it never runs.
 
     Raises:
         PocketuneError: The file is missing, unknown or damaged, or holds no tensors.
