@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pocketune.methods import Method
+
+
+_IN_USE = ".lock"
+"""The file in a temporary folder that is locked while the folder is used."""
 
 
 def built(network: str, size: object, batch: object, method: object) -> str:
@@ -83,18 +88,42 @@ def typed_options(options: Mapping[str, object]) -> list[object]:
 @contextmanager
 def scratch_beside(run: Path) -> Iterator[Path]:
     """A temporary folder next to a run; a parent created for it is removed if it stays empty."""
-    above = run.parent
+    from pocketune.device.train.folder import locked
+
+    remove_abandoned(run)
+    above = run.absolute().parent
     found = above.exists()
     with writing(above):
         above.mkdir(parents=True, exist_ok=True)
-        scratch = tempfile.TemporaryDirectory(prefix=f".{run.name}.", dir=above)
+        scratch = tempfile.TemporaryDirectory(prefix=_beside(run), dir=above)
     try:
-        with scratch as folder:
+        with scratch as folder, locked(Path(folder) / _IN_USE, f"{folder} is in use"):
             yield Path(folder)
     finally:
         if not found:
             with suppress(OSError):  # not empty: it holds the run
                 above.rmdir()
+
+
+def remove_abandoned(run: Path) -> None:
+    """Remove the temporary folders next to a run that killed processes left.
+
+    Those in use are locked; where the file system has no locks, nobody can tell, and all stay.
+    """
+    from pocketune.device.train.folder import locked
+
+    with suppress(OSError):
+        for folder in list(run.absolute().parent.iterdir()):
+            lock = folder / _IN_USE
+            if folder.name.startswith(_beside(run)) and lock.is_file():
+                with suppress(PocketuneError), locked(lock, f"{folder} is in use") as is_locked:
+                    if is_locked:
+                        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _beside(run: Path) -> str:
+    """The beginning of the names of temporary folders next to a run."""
+    return f".{run.absolute().name}.kit-"
 
 
 def parse_method(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pocketune.cli.author import built_kit
+from pocketune.cli.author import built_kit, remove_abandoned
 from pocketune.cli.command import command, given
 from pocketune.cli.deadline import Deadline, planned
 from pocketune.cli.errors import print_error, print_skipped
@@ -211,6 +211,7 @@ def _resume(
             engine = replace(engine, engine="torch")
     if engine.engine != "torch" and engine.device != "cpu":
         raise click.BadParameter("needs --engine torch; this run uses onnx", param_hint="--device")
+    remove_abandoned(run)
     return resume_run(run, photos, budget=settings.budget, engine=_engines(engine))
 
 

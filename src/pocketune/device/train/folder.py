@@ -276,14 +276,15 @@ def _busy(folder: Path) -> str:
 
 
 @contextmanager
-def locked(path: Path, busy: str) -> Iterator[None]:
+def locked(path: Path, busy: str) -> Iterator[bool]:
     """Lock a file, which is created if it does not exist.
-
-    On a file system without locks, the file is not locked.
 
     Args:
         path: The file.
         busy: What to say if another process holds it.
+
+    Yields:
+        Whether it is locked; it is not on a file system without locks.
 
     Raises:
         AnotherProcess: Another process holds it.
@@ -292,15 +293,16 @@ def locked(path: Path, busy: str) -> Iterator[None]:
     with writing(path):
         file = regular(path).open("ab")
     with file:
+        is_locked = True
         try:
             _lock(file)
         except (BlockingIOError, PermissionError) as error:
             raise AnotherProcess(busy) from error
         except OSError:
-            pass
+            is_locked = False
         if not _is_at(file, path):  # it was removed, and perhaps created again, before the lock
             raise AnotherProcess(f"another process has just removed {path}")
-        yield
+        yield is_locked
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:
