@@ -61,6 +61,21 @@ def test_counts_the_validation_photos_that_it_could_decode(run, photos, kit, tmp
     assert " of 5 photos" in run("evaluate", "run").stdout
 
 
+@pytest.mark.parametrize("options", [("--epochs", 2), ("--cache", "memory", "--epochs", 2), ()])
+def test_counts_the_training_photos_that_it_could_decode(run, photos, kit, tmp_path, options):
+    own = tmp_path / "own"
+    shutil.copytree(photos, own)
+    damaged = own / load_splits(own, seed=0).train.names[0]
+    damaged.write_bytes(damaged.read_bytes()[:60])
+    result = run("train", own, "--kit", kit, "--out", "run", *options)
+    trained, training = re.search(r"trained on (\d+) of (\d+) photos", result.stdout).groups()
+    assert int(trained) == int(training) - 1
+    assert f"{training} to train" in result.stdout
+    page = run("report", "run", "--out", "page.html")
+    assert page.exit_code == 0, page.output
+    assert f"trained on {trained} photos" in Path("page.html").read_text()
+
+
 def test_every_option_reaches_the_run(run, photos, kit):
     result = run(
         *("train", photos, "--kit", kit, "--out", "run", "--steps", 3, "--lr", 0.5),

@@ -242,15 +242,17 @@ def _told(result: TrainResult) -> Iterator[str]:
     """The steps of a run, and how good their best is."""
     steps = counted(result.steps, "step") if result.steps else "no steps"
     yield steps + _EARLY.get(result.reason, "")
-    if result.best is not None:
-        from pocketune.device.train.record import RunRecord
+    from pocketune.device.train.record import RunRecord
 
+    photos = RunRecord.read(result.run).photos
+    if photos.untrained:
+        yield f"trained on {photos.trained:,} of {counted(photos.training, 'photo')}"
+    if result.best is not None:
         if result.best_step:
             yield f"best at step {result.best_step}"
         elif result.steps:
             yield "none better than the start"
-        held_out = RunRecord.read(result.run).photos.scored
-        yield f"{result.best} on {counted(held_out, 'validation photo')}"
+        yield f"{result.best} on {counted(photos.scored, 'validation photo')}"
     elif not result.best_step and result.estimate is not None:
         from pocketune.device.train.display import estimate_kind
 

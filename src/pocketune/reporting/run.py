@@ -103,7 +103,7 @@ def _sections(
 
 
 def _summary(record: RunRecord, model: Model) -> Iterator[str]:
-    photos = f"{record.photos.training:,} photos in {record.photos.name}"
+    photos = f"{record.photos.trained:,} photos in {record.photos.name}"
     yield (
         f"{network_title(record.network)} was trained on {photos} to predict "
         f"{model.task.counted(len(record.classes))}: {listing(record.classes)}."
@@ -164,8 +164,8 @@ def _tiles(record: RunRecord) -> Iterator[Tile]:
     size = f"{format_size(record.result_bytes)} to keep"
     yield Tile("trained parameters", f"{record.parameters:,}", size)
     photos = record.photos
-    held = f"and {photos.validation:,} for validation"
-    yield Tile("training photos", f"{photos.training:,}", held)
+    held = f"and {photos.scored:,} for validation"
+    yield Tile("training photos", f"{photos.trained:,}", held)
 
 
 def _training(record: RunRecord, metrics: Metrics) -> Section:

@@ -39,6 +39,7 @@ class PhotosRecord:
         imbalance: Training photos of the largest class for each of the smallest; 1 where photos
             have no single class.
         unreadable: Validation photos that cannot be decoded, which no score counts.
+        untrained: Training photos that cannot be decoded.
     """
 
     name: str
@@ -47,6 +48,12 @@ class PhotosRecord:
     fingerprint: str
     imbalance: float = 1.0
     unreadable: int = 0
+    untrained: int = 0
+
+    @property
+    def trained(self) -> int:
+        """Training photos that could be decoded."""
+        return self.training - self.untrained
 
     @property
     def scored(self) -> int:
@@ -243,6 +250,7 @@ def step_flops(manifest: Manifest) -> int:
 def _photos(run: Run) -> PhotosRecord:
     photos, splits = run.photos, run.photos.splits
     skipped = () if photos.validation is None else photos.validation.skipped
+    untrained = {file.name for file in (*photos.training.skipped, *photos.sample.skipped)}
     return PhotosRecord(
         name=printable(photos.path.name) or "photos",
         training=len(splits.train),
@@ -250,6 +258,7 @@ def _photos(run: Run) -> PhotosRecord:
         fingerprint=run.identity.photos,
         imbalance=photos.imbalance,
         unreadable=len(skipped),
+        untrained=len(untrained),
     )
 
 
