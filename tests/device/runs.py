@@ -69,6 +69,7 @@ def write_last(
     photos: Path,
     fingerprint: str = "photos",
     most: int | None = None,
+    earlier: np.ndarray | None = None,
 ) -> None:
     """The last checkpoint of a run."""
     settings = TrainSettings(
@@ -85,6 +86,7 @@ def write_last(
         identity=RunIdentity(kit.identity, fingerprint, classes),
         trained=np.zeros(0, np.uint32),
         most=most,
+        earlier=earlier,
     )
     checkpoint.save(folder / LAST)
 

@@ -75,6 +75,20 @@ def test_a_short_trial_goes_on_with_its_part_of_the_photos(run: Run, tmp_path: P
     assert not list((tmp_path / "run").glob("known*"))
 
 
+def test_a_resumed_run_keeps_what_the_run_before_it_was_trained_on(
+    run: Run, tmp_path: Path
+) -> None:
+    def stop(_: Gradients) -> Gradients:
+        raise StopError
+
+    first = run(out=tmp_path / "first")
+    with pytest.raises(StopError):
+        run(kit=first.run, engine=failing("gradients", 2, stop), checkpoint_every=1)
+    resume(tmp_path / "run", engine=SoftmaxEngine, progress=Silent())
+    trained = Checkpoint.load(first.run / LAST).trained
+    assert set(Checkpoint.load(tmp_path / "run" / LAST).earlier) == set(trained)
+
+
 def test_a_run_is_trained_by_one_process_at_a_time(run: Run, tmp_path: Path) -> None:
     message = "the run in .*run is being trained already$"
 

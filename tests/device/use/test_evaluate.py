@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pocketune.data import load_splits
+from pocketune.data.names import name_digests
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.train import train
 from pocketune.device.train.progress import Silent
@@ -131,6 +132,24 @@ def test_a_short_trial_is_evaluated_on_what_it_held_back(
     assert notes[-1] == (
         "the run was trained on 5 of these 32 photos; the 8 that it held back are evaluated"
     )
+
+
+def test_photos_that_a_run_before_was_trained_on_are_told(
+    run: Path, photos: Path, notes: list[str]
+) -> None:
+    kit, state = TinyKit().write(run.parent / "kit"), trained_state(TinyKit(classes=MANY))
+    splits = load_splits(photos, val_fraction=0.25, seed=3)
+    earlier = name_digests(splits.val.names[:2])
+    write_last(run, kit, state, MANY, photos, splits.fingerprint(), earlier=earlier)
+    too_good = (
+        "have the names of photos that the run was trained on; if they are the same, the figures "
+        "are too good"
+    )
+    evaluate(run)
+    evaluate(run, photos)
+    of_others = _copy(splits.val.names, photos, run.parent / "others")
+    evaluate(run, of_others)
+    assert [note for note in notes if too_good in note] == 3 * [f"2 of these 8 photos {too_good}"]
 
 
 def test_a_run_that_does_not_know_its_photos_says_so(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pocketune.arrays import distinct
 from pocketune.data.names import name_digests
 from pocketune.device.train.folder import Run, RunIdentity
 from pocketune.device.train.settings import TrainSettings
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pocketune.kit.packed import RunFile
 
 _GROUPS = ("parameters", "statistics", "optimizer")
-_TRAINED = "trained"
+_TRAINED, _EARLIER = "trained", "earlier"
 
 
 @dataclass
@@ -133,6 +134,8 @@ class Checkpoint:
         validates: Number of validation photos; it may have left room for a part of them, too. None
             for all.
         most: The limit of training and of validation photos that a short trial has; None for all.
+        earlier: The checksums of the names of photos that the runs before this one were trained
+            on, which led to its first values; None without any.
     """
 
     parameters: State
@@ -146,6 +149,12 @@ class Checkpoint:
     shortened: bool = False
     validates: int | None = None
     most: int | None = None
+    earlier: NDArray[np.uint32] | None = None
+
+    @property
+    def seen(self) -> NDArray[np.uint32]:
+        """Checksums (n,) of the names of all photos that led to the values."""
+        return self.trained if self.earlier is None else np.append(self.trained, self.earlier)
 
     def save(self, path: Path) -> None:
         """Replace `path`, atomically.
@@ -159,6 +168,8 @@ class Checkpoint:
             for name, array in getattr(self, group).items()
         }
         tensors[_TRAINED] = self.trained.view(np.uint8)
+        if self.earlier is not None:
+            tensors[_EARLIER] = self.earlier.view(np.uint8)
         metadata = {
             "counters": asdict(self.counters),
             "settings": self.settings.to_dict(),
@@ -182,7 +193,7 @@ class Checkpoint:
         _require_same_fields(metadata, path)
         groups: dict[str, State] = {group: {} for group in _GROUPS}
         try:
-            trained = tensors.pop(_TRAINED)
+            trained, earlier = tensors.pop(_TRAINED), tensors.pop(_EARLIER, None)
             for key, array in tensors.items():
                 group, _, name = key.partition("/")
                 groups[group][name] = array
@@ -199,6 +210,7 @@ class Checkpoint:
                 shortened=metadata["shortened"],
                 validates=metadata["validates"],
                 most=metadata["most"],
+                earlier=None if earlier is None else earlier.view("<u4"),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise PocketuneError(f"{path} is not a complete checkpoint ({error})") from error
@@ -297,7 +309,7 @@ class TrainedNetwork:
 
 
 def trained_names(kit: Kit) -> NDArray[np.uint32] | None:
-    """Checksums (n,) of the names of the photos that a run was trained on.
+    """Checksums (n,) of the names of the photos that a run and those before it were trained on.
 
     None for a kit, and for a run whose checkpoint cannot be read: its best values may be used all
     the same.
@@ -306,8 +318,11 @@ def trained_names(kit: Kit) -> NDArray[np.uint32] | None:
     if last is None:
         return None
     try:
-        tensors, _ = read_tensors(last, kind="checkpoint", codes=True, only=(_TRAINED,))
-        return tensors[_TRAINED].view("<u4")
+        names = _TRAINED, _EARLIER
+        tensors, _ = read_tensors(last, kind="checkpoint", codes=True, only=names)
+        trained = tensors[_TRAINED]
+        every = np.append(trained, tensors.get(_EARLIER, trained[:0])).view("<u4")
+        return distinct(every).astype(np.uint32)
     except (PocketuneError, KeyError):
         return None
 
@@ -345,6 +360,7 @@ class Saver:
             shortened=self._run.shortened,
             validates=len(self._run.photos.splits.val),
             most=self._run.photos.most,
+            earlier=self._run.earlier,
         ).save(self._run.folder / LAST)
         self._saved_at = time.monotonic()
 

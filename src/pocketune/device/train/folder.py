@@ -26,6 +26,9 @@ from pocketune.processes.signals import signal_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from pocketune.arrays import StrPath
     from pocketune.device.memory.estimate import MemoryEstimate
     from pocketune.device.train.photos import Photos
@@ -71,6 +74,8 @@ class Run:
         refit_seconds: Time for computing the classifier again after the last step.
         shortened: Whether the limit of time left room for fewer steps than the settings asked for.
             A run that is resumed has no limit, and makes the steps that there was room for.
+        earlier: Checksums of the names of photos that the run which this one began with, and those
+            before it, were trained on; None for a kit.
     """
 
     kit: Kit
@@ -82,6 +87,7 @@ class Run:
     deadline: float = math.inf
     refit_seconds: float = math.inf
     shortened: bool = False
+    earlier: NDArray[np.uint32] | None = None
 
     @property
     def folder(self) -> Path:

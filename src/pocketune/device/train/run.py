@@ -187,7 +187,8 @@ def train(
     with new_run_folder(folder):
         copy = opened.copy_to(folder)
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
-        run = Run(copy, settings, found, identity, memory, began, began + seconds)
+        earlier, deadline = trained_names(opened), began + seconds
+        run = Run(copy, settings, found, identity, memory, began, deadline, earlier=earlier)
         whole_set = most is None
         copied = describe_copies(found.splits) if whole_set else None
         notes = (
@@ -195,7 +196,7 @@ def train(
             found.describe_alike(),
             found.describe_untested() if whole_set else None,
             copied and f"copies  {copied}",
-            found.describe_seen(trained_names(opened)),
+            found.describe_seen(earlier),
             None if asked.length_is_given or settings.epochs else _NO_STEPS,
             note,
         )
@@ -257,6 +258,7 @@ def resume(
             memory,
             began,
             shortened=checkpoint.shortened,
+            earlier=checkpoint.earlier,
         )
         with feature_cache(resumed, shown.note) as cache:
             state = restored_state(checkpoint, resumed, factory)

@@ -254,12 +254,13 @@ def _without_training_photos(model: Model, splits: Splits, place: Path) -> Split
         return splits
     _log.info("%s; the %d that it held back are evaluated", trained, len(val))
     _note_choice(model)
+    _note_earlier(own.val, checkpoint, place)
     return own
 
 
 def _note_names(dataset: ImageDataset, checkpoint: Checkpoint, place: Path) -> None:
     """Say how many photos elsewhere have names of training photos; they may be others."""
-    named = count_named(dataset.names, place, checkpoint.trained)
+    named = count_named(dataset.names, place, checkpoint.seen)
     if named:
         _log.info(
             "%d of these %d photos have the names of photos that the run was trained on; if they "
@@ -267,6 +268,12 @@ def _note_names(dataset: ImageDataset, checkpoint: Checkpoint, place: Path) -> N
             named,
             len(dataset),
         )
+
+
+def _note_earlier(held_back: ImageDataset, checkpoint: Checkpoint, place: Path) -> None:
+    """Say how many photos that a run held back have names of those of the runs before it."""
+    if checkpoint.earlier is not None:
+        _note_names(held_back, checkpoint, place)
 
 
 def _new_ones(splits: Splits, checkpoint: Checkpoint, place: Path) -> Splits:
@@ -303,10 +310,12 @@ def _held_back(model: Model) -> tuple[Splits, bool]:
     splits = run_photos(model)
     if copied := describe_copies(splits):
         _log.info("%s", copied)
+    checkpoint = _checkpoint(model)
     if len(splits.val):
         _note_choice(model)
+        _note_earlier(splits.val, checkpoint, Path(checkpoint.photos))
         return splits, False
-    counters, photos = _checkpoint(model).counters, len(splits.train)
+    counters, photos = checkpoint.counters, len(splits.train)
     scored = counters.step == 0 and counters.estimate is not None
     computed = scored and counters.head not in (KEPT, RANDOM)
     if not computed or model.manifest.embeddings is None or photos > MOST_BY_OTHERS:
