@@ -270,6 +270,16 @@ class KitStepOptions(StepOptions):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class HardwareOptions:
+    """The hardware that a whole network is trained on."""
+
+    accelerator: str = option(
+        "Accelerator for Lightning Fabric: cpu, cuda or auto.", default="auto", metavar="NAME"
+    )
+    devices: int = option("Number of devices.", default=1, metavar="N", at_least=1)
+
+
 def written(path: Path) -> str:
     """What a command that is about to write a file or a kit does to the path, in a word."""
     return "replaced" if os.path.exists(path) else "wrote"  # noqa: PTH110 - raises nothing

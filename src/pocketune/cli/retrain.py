@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pocketune.cli.command import command, given
 from pocketune.cli.options import (
     LABELED,
     NETWORK_PANEL,
+    HardwareOptions,
     MaskReading,
     NetworkOptions,
     ShapeOptions,
@@ -20,6 +22,11 @@ from pocketune.device.train.display import console
 from pocketune.errors import PocketuneError, author_half
 from pocketune.options import flag, option
 from pocketune.pruning.recipe import Recipe
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from pocketune.data import ImageDataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +42,7 @@ class StudentArgument:
 
 @dataclass(frozen=True, kw_only=True)
 class RetrainOptions:
-    """The photos, the output, the teacher and the hardware."""
+    """The photos, the output, added modules and the teacher."""
 
     photos: str | Path = option(LABELED, metavar="PHOTOS")
     out: Path = option(
@@ -60,10 +67,6 @@ class RetrainOptions:
         metavar="FILE|imagenet",
         unset="none",
     )
-    accelerator: str = option(
-        "Accelerator for Lightning Fabric: cpu, cuda or auto.", default="auto", metavar="NAME"
-    )
-    devices: int = option("Number of devices.", default=1, metavar="N", at_least=1)
 
 
 @command(
@@ -78,6 +81,7 @@ class RetrainOptions:
 def retrain(
     student: StudentArgument,
     options: RetrainOptions,
+    hardware: HardwareOptions,
     recipe: Recipe,
     network: NetworkOptions,
     shape: ShapeOptions,
@@ -97,31 +101,14 @@ def retrain(
         from pocketune.pruning import retrain as retrain_network
         from pocketune.pruning.objectives import load_teacher
         from pocketune.seeding import seeded
-        from pocketune.weights import load_network
-        from pocketune.weights.measured import create_measured
-        from pocketune.weights.saved import recorded_classes
 
-    teacher, name = options.teacher, str(student.network)
-    if not options.lite_residual and {"lite_kernel", "lite_groups"} & given().keys():
-        raise PocketuneError("--lite-kernel and --lite-groups need --lite-residual; add it")
-    if teacher is None and {"distillation", "temperature"} & given().keys():
-        raise PocketuneError("--distillation and --temperature need --teacher; add it")
-    _refuse_unused(recipe)
+    name, teacher = str(student.network), options.teacher
+    _refuse_unused(options, recipe)
     with seeded(recipe.seed):  # to resume, a repeated command needs what is random again
         if Path(name).is_file() or Path(name).suffix:
-            _refuse_network_options(name)
-            created = load_network(name)
+            created = _loaded(name)
         else:
-            taught = recorded_classes(network.weights or teacher)
-            classes = taught if teacher else len(dataset.classes)
-            created = create_measured(
-                name,
-                classes=classes,
-                **asdict(network),
-                **asdict(shape),
-                size=recipe.size,
-                photos=dataset,
-            )
+            created = _created(name, {**asdict(network), **asdict(shape)}, recipe, dataset, teacher)
         whole = None if teacher is None else load_teacher(teacher, created)
         if options.lite_residual:
             modules = TinyTL(kernel=options.lite_kernel, groups=options.lite_groups)
@@ -132,8 +119,7 @@ def retrain(
         options.out,
         recipe=recipe,
         teacher=whole,
-        accelerator=options.accelerator,
-        devices=options.devices,
+        **asdict(hardware),
         progress=console(sys.stderr),
     )
     if losses:
@@ -141,19 +127,43 @@ def retrain(
     print(f"saved in {options.out}")
 
 
-def _refuse_unused(recipe: Recipe) -> None:
-    """Refuse options of a loss of predictions where blocks are followed."""
-    unused = {"label_smoothing", "class_weights", "distillation", "temperature"} & given().keys()
-    if recipe.follow == "blocks" and unused:
-        option = flag(min(unused))
-        raise PocketuneError(f"{option} has no effect with --follow blocks; leave it out")
+def _loaded(file: str) -> nn.Module:
+    """The network in a file, which options cannot describe anew."""
+    from pocketune.weights import load_network
 
-
-def _refuse_network_options(file: str) -> None:
-    """Refuse options that describe the network, because the file describes it already."""
     for each in given().values():
         if each.option.panel == NETWORK_PANEL:
             raise PocketuneError(
                 f"{shown_name(each)} cannot be used here: {file} already holds a network and its "
                 "weights"
             )
+    return load_network(file)
+
+
+def _created(
+    name: str,
+    options: dict[str, Any],
+    recipe: Recipe,
+    photos: ImageDataset,
+    teacher: str | None,
+) -> nn.Module:
+    """A new network, with the classes of the photos, or of the weights if a teacher is followed."""
+    from pocketune.weights.measured import create_measured
+    from pocketune.weights.saved import recorded_classes
+
+    taught = recorded_classes(options["weights"] or teacher)
+    classes = taught if teacher else len(photos.classes)
+    return create_measured(name, classes=classes, **options, size=recipe.size, photos=photos)
+
+
+def _refuse_unused(options: RetrainOptions, recipe: Recipe) -> None:
+    """Refuse options that have no effect."""
+    if not options.lite_residual and {"lite_kernel", "lite_groups"} & given().keys():
+        raise PocketuneError("--lite-kernel and --lite-groups need --lite-residual; add it")
+    if options.teacher is None and {"distillation", "temperature"} & given().keys():
+        raise PocketuneError("--distillation and --temperature need --teacher; add it")
+    unused = {"label_smoothing", "class_weights", "distillation", "temperature"} & given().keys()
+    if recipe.follow == "blocks" and unused:
+        raise PocketuneError(
+            f"{flag(min(unused))} has no effect with --follow blocks; leave it out"
+        )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pocketune.cli.command import command
-from pocketune.cli.options import LABELED, NetworkOptions, argument
+from pocketune.cli.options import LABELED, HardwareOptions, NetworkOptions, argument
 from pocketune.errors import PocketuneError, author_half
 from pocketune.options import option
 from pocketune.shrinking.recipe import ShrinkingRecipe
@@ -25,7 +25,7 @@ MODULES = {"module_groups": (2, 4), "module_kernels": (3, 5)}
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainOptions:
-    """The photos, the output, the teacher and the hardware."""
+    """The photos, the output and the teacher."""
 
     photos: str | Path = argument(LABELED, metavar="PHOTOS")
     out: Path = option(
@@ -38,10 +38,6 @@ class PretrainOptions:
         metavar="FILE",
         unset="the largest sub-network",
     )
-    accelerator: str = option(
-        "Accelerator for Lightning Fabric: cpu, cuda or auto.", default="auto", metavar="NAME"
-    )
-    devices: int = option("Number of devices.", default=1, metavar="N", at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +83,7 @@ class SpaceOptions:
 )
 def pretrain_supernet(
     options: PretrainOptions,
+    hardware: HardwareOptions,
     space: SpaceOptions,
     recipe: ShrinkingRecipe,
     network: NetworkOptions,
@@ -125,8 +122,7 @@ def pretrain_supernet(
         options.out,
         recipe=recipe,
         teacher=teacher,
-        accelerator=options.accelerator,
-        devices=options.devices,
+        **asdict(hardware),
         progress=console(sys.stderr),
     )
     if os.environ.get("LOCAL_RANK", "0") != "0":  # another process of the same run
