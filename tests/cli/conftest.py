@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -56,6 +57,22 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """`run("predict", ...)` in this process and in its own folder."""
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="session")
+def finished(photos: Path, kit: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, which `trained` copies."""
+    folder = tmp_path_factory.mktemp("finished") / "trained"
+    options = ["--epochs", "8", "--lr", "0.05", "--out", str(folder)]
+    result = CliRunner().invoke(app, ["train", str(photos), "--kit", str(kit), *options])
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture
+def trained(run: Run, finished: Path) -> str:
+    """A run in the folder of the test."""
+    return shutil.copytree(finished, "trained")
 
 
 def command(*arguments: object) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pocketune.cli.command import command
 from pocketune.cli.options import ModelArgument, written
-from pocketune.cli.use import note_untrained
+from pocketune.cli.predict import note_untrained
 from pocketune.errors import PocketuneError, author_half
 from pocketune.options import option
 

@@ -25,7 +25,7 @@ from pocketune.cli.options import (
     of_method,
     written,
 )
-from pocketune.cli.use import is_untrained
+from pocketune.cli.predict import is_untrained
 from pocketune.errors import author_half
 from pocketune.options import option
 from pocketune.threads import wait_asleep
