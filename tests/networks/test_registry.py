@@ -4,7 +4,7 @@ import pytest
 
 from pocketune.errors import PocketuneError
 from pocketune.networks import NetworkConfig, list_networks, register_network
-from pocketune.networks.registry import large_side_kernels, make_network
+from pocketune.networks.registry import make_network
 
 
 def test_names_are_sorted_and_fit_a_pattern() -> None:
@@ -38,8 +38,3 @@ def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
 def test_an_onnx_file_is_not_taken_for_a_name() -> None:
     with pytest.raises(PocketuneError, match=r"nets/mine\.onnx is an ONNX file, .* load_onnx"):
         make_network(NetworkConfig("nets/mine.onnx"))
-
-
-def test_where_a_published_layout_has_large_kernels() -> None:
-    assert large_side_kernels("mobilenet_v2") == {"features.14"}
-    assert large_side_kernels("resnet18") == large_side_kernels("mine") == frozenset()

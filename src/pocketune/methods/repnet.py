@@ -22,7 +22,6 @@ from pocketune.methods.registry import register_method
 from pocketune.networks import Anatomy, Factory, about, anatomy
 from pocketune.networks.anatomy.modules import is_convolution, is_norm, main_modules
 from pocketune.networks.anatomy.trunk import Call, calls_of
-from pocketune.networks.registry import large_side_kernels
 from pocketune.surgery import batch_norms, parameters_under
 
 SIZE = 224
@@ -30,6 +29,9 @@ SIZE = 224
 
 SMALL = 7
 """Side of maps that are smaller than a kernel of 5 when pooled; the kernel is 3 there."""
+
+LARGE_KERNELS = (("mobilenet_v2", "features.14"),)
+"""Network and block with a kernel of 5 in the published layout all the same."""
 
 
 @register_method("repnet")
@@ -175,8 +177,8 @@ def _reads_image(channels: int, beside: _Place, stride: int, *, as_wide: bool) -
 def _reads_block(network: nn.Module, beside: _Place, *, widening: int) -> Factory:
     """A module that reads the block's input."""
     config = about(network).config
-    large = beside.path in large_side_kernels(config.name if config else "")
-    kernel = 5 if beside.side > SMALL or large else 3
+    is_exception = config is not None and (config.name, beside.path) in LARGE_KERNELS
+    kernel = 5 if beside.side > SMALL or is_exception else 3
     middle = _next_8(beside.inputs // widening)
     return lambda _: ProgramModule(
         beside.inputs, middle, beside.outputs, kernel=kernel, stride=beside.stride

@@ -1,7 +1,7 @@
 """Networks by name."""
 
 import fnmatch
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from torch import nn
@@ -35,7 +35,6 @@ class _Entry:
     """What `register_network` was given."""
 
     builder: Builder
-    large_side_kernels: frozenset[str]
     dense: Dense | None
     has_subnets: bool
     has_depth: bool
@@ -48,7 +47,6 @@ _networks: dict[str, _Entry] = {}
 def register_network(
     name: str,
     *,
-    large_side_kernels: Iterable[str] = (),
     dense: Dense | None = None,
     has_subnets: bool = False,
     has_depth: bool = False,
@@ -58,8 +56,6 @@ def register_network(
 
     Args:
         name: The name for `create_network`.
-        large_side_kernels: Blocks whose side module has a kernel of 5 in Rep-Net's published
-            layout for this network, although the maps there are small.
         dense: The published options of a network that classifies pixels.
         has_subnets: Whether `config.subnet` chooses one of its many sub-networks.
         has_depth: Whether `config.depth` changes the number of its blocks.
@@ -72,8 +68,7 @@ def register_network(
     def register(builder: Builder) -> Builder:
         if name in _networks:
             raise ValueError(f"two networks are called {name}")
-        kernels = frozenset(large_side_kernels)
-        _networks[name] = _Entry(builder, kernels, dense, has_subnets, has_depth, has_stages)
+        _networks[name] = _Entry(builder, dense, has_subnets, has_depth, has_stages)
         return builder
 
     return register
@@ -149,12 +144,6 @@ def with_published_options(config: NetworkConfig) -> NetworkConfig:
         head_channels=config.head_channels or usual.head_channels,
         output_stride=config.output_stride or stride,
     )
-
-
-def large_side_kernels(name: str) -> frozenset[str]:
-    """The `large_side_kernels` that a network was registered with; empty for unknown names."""
-    entry = _find(name)
-    return frozenset() if entry is None else entry.large_side_kernels
 
 
 def make_network(config: NetworkConfig) -> nn.Module:

@@ -23,7 +23,7 @@ STAGES = (  # expansion, channels, blocks, stride of the first block
 )
 
 
-@register_network("mobilenet_v2", large_side_kernels=["features.14"])
+@register_network("mobilenet_v2")
 def mobilenet_v2(config: NetworkConfig) -> nn.Module:
     """MobileNetV2 at any width; its feature fusion never has fewer than 1280 channels.
 
