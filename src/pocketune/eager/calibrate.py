@@ -88,7 +88,7 @@ def calibrate(network: nn.Module, batches: Iterable[Tensor] | None = None) -> nn
     reader = dict([*_pairs(body), *_stem_pair(calibrated, body)])
     for layer in layers:
         following = reader.get(layer.conv, "")
-        chained = flow.has_row(*_row(layer), following)
+        chained = flow.has_row(*layer.paths, following)
         gives = formats.get(following) if chained else None
         _fuse(calibrated, layer, flow, formats[layer.conv], gives)
     return calibrated
@@ -116,14 +116,13 @@ def input_formats(network: nn.Module) -> dict[str, Uint8]:
 
 def _follow(network: nn.Module, body: Anatomy) -> tuple[list[Layer], Flow]:
     """Layers that need no gradient, and what an image shows that runs through the network."""
-    paths = {path for layer in body.layers for path in (layer.conv, layer.norm, layer.activation)}
-    parameter = next(network.parameters())
-    flow = _flow(network, [*filter(None, paths)], parameter)
-    frozen = [layer for layer in body.layers if _is_frozen(_get(network, layer.conv))]
+    paths = {path for layer in body.layers for path in layer.paths}
+    flow = _flow(network, paths, next(network.parameters()))
+    frozen = [layer for layer in body.layers if _is_frozen(network.get_submodule(layer.conv))]
     return [layer for layer in frozen if layer.conv in flow.frozen], flow
 
 
-def _flow(network: nn.Module, paths: list[str], like: Tensor) -> Flow:
+def _flow(network: nn.Module, paths: Iterable[str], like: Tensor) -> Flow:
     """What an image shows, of the first size that the network takes."""
     for size in image_sizes(network):
         try:
@@ -147,7 +146,7 @@ def _observe(network: nn.Module, convs: list[str], batches: Iterable[Tensor]) ->
                 f"the input of {name} is not finite on these images; give other ones, or load the "
                 "network's weights again"
             )
-        conv = _get(network, name)
+        conv = network.get_submodule(name)
         assert isinstance(conv, QuantizedConv2d)
         conv.input_format = Uint8.spanning(float(low), float(high))
 
@@ -175,20 +174,15 @@ def _stem_pair(network: nn.Module, body: Anatomy) -> Iterator[tuple[str, str]]:
         yield body.stem[-1].conv, body.blocks[0].layers[0].conv
 
 
-def _row(layer: Layer) -> tuple[str, ...]:
-    """Paths of a convolution, its norm and its activation."""
-    return tuple(path for path in (layer.conv, layer.norm, layer.activation) if path)
-
-
 def _fuse(network: nn.Module, layer: Layer, flow: Flow, reads: Uint8, gives: Uint8 | None) -> None:
     """Replace a convolution, its norm and its activation by one layer, as far as possible.
 
     `gives` is the input format of the next convolution, if that reads the output of this layer. The
     output stays float32 if a norm or an activation that cannot be fused comes in between.
     """
-    conv = _get(network, layer.conv)
+    conv = network.get_submodule(layer.conv)
     assert isinstance(conv, QuantizedConv2d)
-    norm = _get(network, layer.norm) if layer.norm else None
+    norm = network.get_submodule(layer.norm) if layer.norm else None
     follows = layer.norm is not None and flow.has_row(layer.conv, layer.norm)
     own = follows and not _is_shared(layer.norm, layer, flow)
     fused_norm = norm if own and _norm_fits(norm) else None
@@ -215,9 +209,9 @@ def _activation(network: nn.Module, layer: Layer, flow: Flow) -> str | None:
     """The activation to fuse into the convolution; None if it must stay a module."""
     if layer.activation is None:
         return "none"
-    kind = FUSED.get(type(_get(network, layer.activation)))
+    kind = FUSED.get(type(network.get_submodule(layer.activation)))
     shared = _is_shared(layer.activation, layer, flow)
-    if not flow.has_row(*_row(layer)) or (shared and kind != "relu"):
+    if not flow.has_row(*layer.paths) or (shared and kind != "relu"):
         return None  # a shared ReLU stays; applied twice, it changes nothing
     return kind
 
@@ -225,7 +219,3 @@ def _activation(network: nn.Module, layer: Layer, flow: Flow) -> str | None:
 def _is_shared(path: str | None, layer: Layer, flow: Flow) -> bool:
     """Whether the norm or activation of a layer is called for other layers, too."""
     return path is not None and flow.calls(path) > flow.calls(layer.conv)
-
-
-def _get(network: nn.Module, path: str) -> nn.Module:
-    return network.get_submodule(path)

@@ -108,7 +108,7 @@ def split_at_first_trained(plan: Plan, body: Anatomy) -> tuple[list[Names], list
 
     The gradient passes through the others. A block has the names of its modules and activations.
     """
-    stem = [(layer.conv, layer.norm, layer.activation) for layer in body.stem]
+    stem = [layer.paths for layer in body.stem]
     blocks = [
         (*block.modules, *(layer.activation for layer in block.layers)) for block in body.blocks
     ]

@@ -186,8 +186,7 @@ def _choices(
         if (group := sets[0].group(shapes)) > 1:
             choices[block] = range(group, count + 1, group)
             continue
-        layers = [layer for hidden in sets for layer in (hidden.producer, hidden.depthwise)]
-        norms = [layer.norm for layer in layers if layer is not None and layer.norm is not None]
+        norms = [layer.norm for hidden in sets for layer in hidden.makers if layer.norm is not None]
         grouped = any(isinstance(adapted.get_submodule(norm), GroupNorm) for norm in norms)
         every = range(FEWEST, count + 1)
         choices[block] = [n for n in every if _has_groups(n)] if grouped else every
@@ -218,6 +217,6 @@ def _owners(shapes: nn.Module, blocks: Iterable[str]) -> dict[str, str]:
     return {
         path: block
         for producer, block in producers
-        for path in (producer.conv, producer.norm, producer.activation)
-        if path is not None and not path.startswith(f"{block}.")
+        for path in producer.paths
+        if not path.startswith(f"{block}.")
     }

@@ -8,7 +8,6 @@ A first block without an expansion takes its hidden channels from the stem.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +40,11 @@ class Hidden:
     depthwise: Layer | None
     squeeze_excite: str | None
     consumer: Layer
+
+    @property
+    def makers(self) -> tuple[Layer, ...]:
+        """The layers whose outputs they are: the producer, and the one that works on them."""
+        return (self.producer,) if self.depthwise is None else (self.producer, self.depthwise)
 
     def count(self, network: nn.Module) -> int:
         """The number of hidden channels."""
@@ -95,12 +99,11 @@ def hidden_channels(
 def keep_channels(network: nn.Module, hidden: Hidden, keep: Tensor) -> None:
     """Remove all hidden channels except those at the indices `keep`, in place."""
     count = hidden.count(network)
-    for layer in (hidden.producer, hidden.depthwise):
-        if layer is not None:
-            _cut(network.get_submodule(layer.conv), 0, keep)
-            for path in (layer.norm, layer.activation):
-                if path is not None:
-                    _cut_vectors(network.get_submodule(path), count, keep)
+    for layer in hidden.makers:
+        conv, *others = layer.paths
+        _cut(network.get_submodule(conv), 0, keep)
+        for path in others:
+            _cut_vectors(network.get_submodule(path), count, keep)
     if hidden.squeeze_excite is not None:
         _, excite = _weighted(network.get_submodule(hidden.squeeze_excite))
         _cut(excite, 0, keep)
@@ -154,9 +157,9 @@ def _producer(block: Block, stem: tuple[Layer, ...]) -> Layer:
 def _check(network: nn.Module, hidden: Hidden) -> None:
     """Check that channels can be removed: convolutions are dense, norms known, used once."""
     names = Counter(id(module) for _, module in network.named_modules(remove_duplicate=False))
-    layers = [hidden.producer, hidden.consumer, *filter(None, (hidden.depthwise,))]
-    for path in chain.from_iterable((layer.conv, layer.norm) for layer in layers):
-        module = None if path is None else network.get_submodule(path)
+    layers = (*hidden.makers, hidden.consumer)
+    for path in (path for layer in layers for path in (layer.conv, layer.norm) if path):
+        module = network.get_submodule(path)
         if names[id(module)] > 1:
             raise _refusal(hidden, f"its layer {path} is shared with another place")
         if isinstance(module, nn.GroupNorm) and not isinstance(module, GroupNorm):
@@ -174,10 +177,11 @@ def _check(network: nn.Module, hidden: Hidden) -> None:
 def _tied(network: nn.Module, hidden: Hidden) -> str | None:
     """The first parameter over the hidden channels that belongs to several modules."""
     owners = Counter(id(p) for _, p in network.named_parameters(remove_duplicate=False))
-    makers = [layer for layer in (hidden.producer, hidden.depthwise) if layer is not None]
-    paths = [path for made in makers for path in (made.conv, made.norm, made.activation)]
+    paths = [path for layer in hidden.makers for path in layer.paths]
+    if hidden.squeeze_excite is not None:
+        paths.append(hidden.squeeze_excite)
     count = hidden.count(network)
-    for path in (*filter(None, (*paths, hidden.squeeze_excite)), hidden.consumer.conv):
+    for path in (*paths, hidden.consumer.conv):
         for name, parameter in network.get_submodule(path).named_parameters(prefix=path):
             if owners[id(parameter)] > 1 and count in parameter.shape:
                 return name

@@ -69,8 +69,7 @@ def keep_first_blocks(network: nn.Module, first_blocks: int) -> None:
             "first_blocks is for networks whose classifier is one linear layer"
         )
     removed = [path for block in body.blocks[count:] for path in (*block.entry, *block.modules)]
-    for layer in body.feature_fusion:
-        removed += [path for path in (layer.conv, layer.norm, layer.activation) if path]
+    removed += [path for layer in body.feature_fusion for path in layer.paths]
     size = usual_size(network)
     for path in removed:
         network.set_submodule(path, nn.Identity(), strict=True)

@@ -73,6 +73,11 @@ class Layer:
     activation: str | None
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of the convolution, the norm and the activation, as far as they are there."""
+        return tuple(path for path in (self.conv, self.norm, self.activation) if path)
+
+    @property
     def in_shortcut(self) -> bool:
         """Whether the convolution is in the shortcut."""
         return self.role == "downsample"
