@@ -1,5 +1,8 @@
 """Activation pruning of what other methods train: which layers, and what they keep."""
 
+import json
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -147,6 +150,8 @@ def test_an_estimate_needs_the_forward_pass() -> None:
 def test_to_plain_values_and_back() -> None:
     method = FULL + ActivationPruning(0.25, forward=False)
     assert method_from_dict(method_to_dict(method)) == method
+    narrow = ActivationPruning(np.float32(0.25), epsilon=np.float32(0.5))
+    assert json.loads(json.dumps(method_to_dict(narrow)))["epsilon"] == 0.5
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Dynamic activation pruning: trained layers keep only their largest activations."""
 
-import math
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -78,13 +77,14 @@ class ActivationPruning(Method):
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        number = isinstance(self.ratio, (int, float)) and not isinstance(self.ratio, bool)
-        if not number or not math.isfinite(self.ratio) or not 0 <= self.ratio < 1:
+        ratio = real_number(self.ratio)
+        if ratio is None or not 0 <= ratio < 1:
             raise PocketuneError(f"ratio={self.ratio!r} must be a number from 0 to less than 1")
         check_truth(forward=self.forward)
         if self.epsilon is None:
             return
-        if not 0 < (real_number(self.epsilon) or 0) < 1.5:
+        epsilon = real_number(self.epsilon)
+        if epsilon is None or not 0 < epsilon < 1.5:
             raise PocketuneError(f"epsilon={self.epsilon!r} must be a number between 0 and 1.5")
         if not self.forward:
             raise PocketuneError(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar, get_type_hints
 
-from pocketune.errors import PocketuneError, whole_number
+from pocketune.errors import PocketuneError, real_number, whole_number
 from pocketune.extensions import import_extension, import_extensions
 from pocketune.methods.method import Method, Sum
 
@@ -152,9 +152,10 @@ def method_to_dict(method: Method) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's integers as Python's, for JSON; other values unchanged."""
+    """NumPy's numbers as Python's, for JSON; other values unchanged."""
     whole = whole_number(value)
-    return value if whole is None else whole
+    number = real_number(value) if whole is None else whole
+    return value if number is None else number
 
 
 def method_from_dict(values: Mapping[str, Any]) -> Method:
