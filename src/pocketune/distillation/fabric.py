@@ -46,10 +46,11 @@ def gpus(fabric: Any) -> list[int]:
     return [fabric.device.index] if fabric.device.type == "cuda" else []
 
 
-def own_part(photos: ImageDataset, fabric: Any) -> ImageDataset:
-    """The part of the photos for this process: as many as for every other, so that none waits."""
+def own_loader(photos: ImageDataset, fabric: Any, *, size: int, batch: int, seed: int) -> Loader:
+    """Batches of the photos of this process: as many as of every other, so that none waits."""
     rank, world = fabric.global_rank, fabric.world_size
-    return photos.subset(list(range(rank, len(photos) // world * world, world)))
+    own = photos.subset(list(range(rank, len(photos) // world * world, world)))
+    return Loader(own, size=size, batch=batch, train=True, seed=seed)
 
 
 def device_batches(

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from pocketune.data import ImageDataset, Loader, training_images
+from pocketune.data import ImageDataset, training_images
 from pocketune.device.train.progress import Progress
 from pocketune.device.train.schedule import CosineSchedule
 from pocketune.distillation.checkpoint import EpochCheckpoint, hash_photos, hash_values
-from pocketune.distillation.display import StepDisplay
-from pocketune.distillation.fabric import device_batches, gpus, make_fabric, own_part
+from pocketune.distillation.epochs import Epochs
+from pocketune.distillation.fabric import gpus, make_fabric, own_loader
 from pocketune.distillation.optimizer import set_rate, sgd
 from pocketune.distillation.predictions import Predictions
 from pocketune.errors import PocketuneError
@@ -90,16 +90,16 @@ def retrain(
         "teacher": hash_values(teacher),
         "network": hash_values(network),
     }
-    training = _Training(network, photos, out, recipe, objective, identity, fabric)
+    retraining = _Retraining(network, photos, out, recipe, objective, identity, fabric)
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(gpus(fabric)))
         if objective.teacher is not None:
             stack.enter_context(probing(objective.teacher, gradients=None))
-        return training.run(progress)
+        return retraining.run(progress)
 
 
-class _Training:
-    """A run: what stays the same over its epochs."""
+class _Retraining:
+    """What stays the same over the epochs."""
 
     def __init__(
         self,
@@ -111,65 +111,49 @@ class _Training:
         identity: dict[str, Any],
         fabric: Any,
     ) -> None:
-        self.network, self.out, self.recipe = network, out, recipe
-        self.objective, self.fabric = objective, fabric
+        self.recipe, self.objective, self.fabric = recipe, objective, fabric
         optimizer = sgd(objective.model, recipe.peak_lr, recipe.weight_decay)
         path = out.with_suffix(".progress.safetensors")
-        self.progress = EpochCheckpoint(path, network, optimizer, identity)
-        self.loader = Loader(
-            own_part(photos, fabric),
-            size=recipe.size,
-            batch=recipe.batch,
-            train=True,
-            seed=recipe.seed,
+        self.epochs = Epochs(
+            EpochCheckpoint(path, network, optimizer, identity),
+            own_loader(photos, fabric, size=recipe.size, batch=recipe.batch, seed=recipe.seed),
+            fabric,
+            partial(save_network, network, out),
         )
         fabric.to_device(network)  # all of it, even if only a part is trained
         self.model, self.optimizer = fabric.setup(objective.model, optimizer)
-        self.schedule = CosineSchedule(recipe.peak_lr, recipe.epochs * len(self.loader))
+        self.steps = len(self.epochs.loader)
+        self.schedule = CosineSchedule(recipe.peak_lr, recipe.epochs * self.steps)
 
     def run(self, shown: Progress | None) -> list[float]:
         """All epochs, or those that a stopped run has left."""
-        epochs, steps = self.recipe.epochs, len(self.loader)
-        first, losses = self.progress.resume(), list[float]()
+        count, losses = self.recipe.epochs, list[float]()
+        first = self.epochs.checkpoint.resume()
         if self.objective.teacher is not None:
             self.fabric.to_device(self.objective.teacher)
-        display = StepDisplay(
-            epochs * steps, first * steps, shown if self.fabric.is_global_zero else None
-        )
-        for epoch in range(first, epochs):
-            words = f"epoch {epoch + 1}/{epochs}"
+        display = self.epochs.display(count, first, shown)
+        for epoch in range(first, count):
+            words = f"epoch {epoch + 1}/{count}"
             words += f"  loss {losses[-1]:.3f}" if losses else ""
             losses.append(self._epoch(epoch, partial(display.step, words)))
-            self._save(epoch + 1)
+            self.epochs.save(epoch + 1)
         display.close()
-        if self.fabric.is_global_zero:
-            if not losses:  # stopped between the last epoch and its file
-                save_network(self.network, self.out)
-            self.progress.path.unlink(missing_ok=True)
+        self.epochs.finish(losses)
         return losses
 
     def _epoch(self, epoch: int, advance: Callable[[], None]) -> float:
         """The mean loss of an epoch."""
-        # for dropout: an epoch draws the same masks in a resumed run
-        torch.manual_seed(hash((self.recipe.seed, epoch, self.fabric.global_rank)))
         self.model.train()
-        count, total = len(self.loader), 0.0
-        batches = device_batches(self.network, self.loader, epoch, self.fabric)
-        for step, (images, labels) in enumerate(batches):
-            set_rate(self.optimizer, self.schedule(epoch * count + step))
+        total = 0.0
+        for step, (images, labels) in enumerate(self.epochs.batches(epoch)):
+            set_rate(self.optimizer, self.schedule(epoch * self.steps + step))
             loss = self.objective.loss(self.model(images), images, labels)
             self.optimizer.zero_grad()
             self.fabric.backward(loss)
             self.optimizer.step()
             total += float(loss.detach())
             advance()
-        return total / count
-
-    def _save(self, epochs: int) -> None:
-        if self.fabric.is_global_zero:
-            self.progress.save(epochs)
-            save_network(self.network, self.out)
-        self.fabric.barrier()
+        return total / self.steps
 
 
 def _require_trainable(network: nn.Module) -> None:

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pocketune.data import ImageDataset, Loader, training_images
+from pocketune.data import ImageDataset, training_images
 from pocketune.data.streams import Purpose, random_stream
 from pocketune.device.train.progress import Progress
 from pocketune.device.train.schedule import CosineSchedule
 from pocketune.distillation.checkpoint import EpochCheckpoint, hash_photos, hash_values
-from pocketune.distillation.display import StepDisplay
-from pocketune.distillation.fabric import device_batches, gpus, make_fabric, own_part
+from pocketune.distillation.epochs import Epochs
+from pocketune.distillation.fabric import gpus, make_fabric, own_loader
 from pocketune.distillation.optimizer import set_rate, sgd
 from pocketune.distillation.predictions import Predictions
 from pocketune.errors import PocketuneError
@@ -94,13 +94,13 @@ def pretrain_supernet(
         return []
     fabric = make_fabric(accelerator, devices, "pretraining a supernet")
     fabric.launch()
-    training = _Training(supernet, photos, out, recipe, teacher, fabric)
+    shrinking = _Shrinking(supernet, photos, out, recipe, teacher, fabric)
     with torch.random.fork_rng(gpus(fabric)):
-        return training.run(progress)
+        return shrinking.run(progress)
 
 
-class _Training:
-    """A run: what stays the same over its epochs."""
+class _Shrinking:
+    """What stays the same over the phases."""
 
     def __init__(
         self,
@@ -130,14 +130,12 @@ class _Training:
             "teacher": hash_values(teacher),
             "network": hash_values(supernet),
         }
-        path = out.with_suffix(".progress.safetensors")
-        self.progress = EpochCheckpoint(path, supernet, self.optimizer, identity)
-        self.loader = Loader(
-            own_part(photos, fabric),
-            size=supernet.space.sizes[-1],
-            batch=recipe.batch,
-            train=True,
-            seed=recipe.seed,
+        path, size = out.with_suffix(".progress.safetensors"), supernet.space.sizes[-1]
+        self.epochs = Epochs(
+            EpochCheckpoint(path, supernet, self.optimizer, identity),
+            own_loader(photos, fabric, size=size, batch=recipe.batch, seed=recipe.seed),
+            fabric,
+            self._write,
         )
         shrinks_at_once = self.phases[0].stage.name != LARGEST
         # photos that do not fit are refused at once
@@ -145,12 +143,9 @@ class _Training:
 
     def run(self, shown: Progress | None) -> list[float]:
         """All phases, or those that a stopped run has left."""
-        done, first = self.progress.resume(), 0
+        done, first = self.epochs.checkpoint.resume(), 0
         losses: list[float] = []
-        steps = sum(phase.epochs for phase in self.phases) * len(self.loader)
-        display = StepDisplay(
-            steps, done * len(self.loader), shown if self.fabric.is_global_zero else None
-        )
+        display = self.epochs.display(sum(phase.epochs for phase in self.phases), done, shown)
         for number, phase in enumerate(self.phases):
             if done < first + phase.epochs:
                 objective = self._prepare(number, starts=done <= first)
@@ -159,13 +154,11 @@ class _Training:
                     words += f"  loss {losses[-1]:.3f}" if losses else ""
                     advance = partial(display.step, words)
                     losses.append(self._epoch(phase, epoch, epoch - first, objective, advance))
-                    self._save(epoch + 1)
+                    self.epochs.save(epoch + 1)
             first += phase.epochs
         display.close()
+        self.epochs.finish(losses)
         if self.fabric.is_global_zero:
-            if not losses:  # stopped between the last epoch and its file
-                save_supernet(self.supernet, self.out)
-            self.progress.path.unlink(missing_ok=True)
             self.own_teacher.unlink(missing_ok=True)
         return losses
 
@@ -209,17 +202,13 @@ class _Training:
         advance: Callable[[], None],
     ) -> float:
         """An epoch, the `number`-th of its phase; the mean loss of its sub-networks."""
-        recipe, fabric, count = self.recipe, self.fabric, len(self.loader)
-        # for dropout: an epoch draws the same masks in a resumed run
-        torch.manual_seed(hash((recipe.seed, epoch, fabric.global_rank)))
+        recipe, fabric, count = self.recipe, self.fabric, len(self.epochs.loader)
         peak = recipe.lr * phase.stage.lr * recipe.batch * fabric.world_size / BATCH
         steps = phase.epochs * count
         schedule = CosineSchedule(peak, steps, round(phase.stage.warmup * steps))
         self.supernet.train()
         total = 0.0
-        for step, (images, labels) in enumerate(
-            device_batches(self.supernet, self.loader, epoch, fabric)
-        ):
+        for step, (images, labels) in enumerate(self.epochs.batches(epoch)):
             set_rate(self.optimizer, schedule(number * count + step))
             rng = random_stream(recipe.seed, Purpose.SUBNET, epoch, step)
             images = _resized(images, _size(self.supernet.space, rng))
@@ -248,12 +237,9 @@ class _Training:
             total += float(loss.detach())
         return total / phase.stage.subnets
 
-    def _save(self, epochs: int) -> None:
-        if self.fabric.is_global_zero:
-            self.progress.save(epochs)
-            self.supernet.activate(self.supernet.largest)
-            save_supernet(self.supernet, self.out)
-        self.fabric.barrier()
+    def _write(self) -> None:
+        self.supernet.activate(self.supernet.largest)
+        save_supernet(self.supernet, self.out)
 
 
 def _size(space: Space, rng: np.random.Generator) -> int:
