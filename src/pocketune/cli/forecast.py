@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 
 from pocketune.cli.author import parse_method
@@ -58,7 +57,7 @@ def forecast(
         **asdict(shape),
     )
     facts = {
-        "trained_parameters": sum(math.prod(p.shape) for p in manifest.parameters),
+        "trained_parameters": manifest.trained_parameters,
         "training_memory": training_memory(manifest, process),
         "step_seconds": estimate_step(manifest, speed),
         **manifest.to_dict(),

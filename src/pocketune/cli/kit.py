@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -189,7 +188,7 @@ def show(shown: KitArgument, output: JsonOption) -> None:
     opened, manifest = _open(shown.kit)
     facts: dict[str, Any] = {
         "path": str(opened.path),
-        "trained_parameters": sum(math.prod(p.shape) for p in manifest.parameters),
+        "trained_parameters": manifest.trained_parameters,
         "training_memory": training_memory(manifest, training_baseline()),
         **manifest.to_dict(),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import tempfile
 import time
 from dataclasses import dataclass
@@ -99,7 +98,7 @@ def train(contender: Contender, photos: Path, out: Path) -> Outcome:
     if code:
         raise PocketuneError(f"training of the {contender.trains} failed: {errors.strip() or code}")
     end = json.loads((out / METRICS).read_text().splitlines()[-1])
-    parameters = sum(math.prod(spec.shape) for spec in Kit.open(kit).manifest.parameters)
+    parameters = Kit.open(kit).manifest.trained_parameters
     return Outcome(parameters, end["best_accuracy"], seconds, end["memory"])
 
 

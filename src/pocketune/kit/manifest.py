@@ -275,6 +275,11 @@ class Manifest:
         return self.task.classes
 
     @property
+    def trained_parameters(self) -> int:
+        """Number of trained values, for the classes of the kit."""
+        return sum(math.prod(spec.shape) for spec in self.parameters)
+
+    @property
     def method_name(self) -> str:
         """Name of the method; those of a sum with a `+` between."""
         return "+".join(str(term.get("name")) for term in terms_of(self.method))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -121,7 +120,7 @@ def _facts(kit: Kit) -> dict[str, Any]:
         "task": manifest.task.name,
         "classes": manifest.classes,
         "size": manifest.size,
-        "trained": sum(math.prod(spec.shape) for spec in manifest.parameters),
+        "trained": manifest.trained_parameters,
     }
 
 
