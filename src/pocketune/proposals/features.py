@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from pocketune.arrays import FloatArray
-from pocketune.networks.about import about
-from pocketune.networks.anatomy.anatomy import anatomy
+from pocketune.networks import anatomy, normalize
+from pocketune.networks.anatomy.output import inputs_of
 
 
 @torch.inference_mode()
@@ -20,17 +20,11 @@ def embed(network: nn.Module, images: NDArray[np.uint8]) -> FloatArray:
         network: The network.
         images: uint8 (N, size, size, 3).
     """
-    taken: list[FloatArray] = []
-    output = network.get_submodule(anatomy(network).classifier[-1])
-    hook = output.register_forward_pre_hook(
-        lambda _, inputs: taken.append(inputs[0].float().numpy().copy())
-    )
     network.eval()
-    try:
-        network(about(network).normalization(torch.from_numpy(images)))
-    finally:
-        hook.remove()
-    return taken[0]
+    with inputs_of(network, anatomy(network).classifier[-1]) as read:
+        network(normalize(network, images))
+    embeddings: FloatArray = read[0].float().numpy()
+    return embeddings
 
 
 @torch.inference_mode()
@@ -41,7 +35,6 @@ def last_maps(network: nn.Module, images: NDArray[np.uint8]) -> FloatArray:
         network: A network that classifies pixels.
         images: uint8 (N, size, size, 3).
     """
-    backbone, normalize = network.get_submodule("backbone"), about(network).normalization
     network.eval()
-    last: FloatArray = backbone(normalize(torch.from_numpy(images)))[-1].numpy()
+    last: FloatArray = network.get_submodule("backbone")(normalize(network, images))[-1].numpy()
     return last
