@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.methods import TinyTL
-from pocketune.surgery import add_branches, train_only
+from pocketune.surgery import train_only
 from pocketune.weights import create_network
 
 
@@ -106,11 +105,4 @@ def shapes(name: str, *, classes: int, width: float = 1.0) -> nn.Module:
 def training(network: nn.Module, trained: Collection[str]) -> nn.Module:
     """The network itself, with these parameters trained and nothing replaced."""
     train_only(network, trained)
-    return network
-
-
-def add_lite_residuals(network: nn.Module) -> nn.Module:
-    """Add TinyTL's modules to all blocks except the first, in place."""
-    with torch.device("meta"):
-        add_branches(network, TinyTL().plan(network).branches)
     return network

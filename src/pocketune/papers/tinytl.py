@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+import torch
 from torch import nn
 
 from pocketune.methods import FullFineTune, TinyTL, adapt
@@ -36,17 +37,9 @@ from pocketune.papers.counts import (
     packed_bytes,
 )
 from pocketune.papers.rules import Rules
-from pocketune.papers.tables import (
-    About,
-    Cell,
-    Row,
-    add_lite_residuals,
-    register_table,
-    shapes,
-    training,
-)
+from pocketune.papers.tables import About, Cell, Row, register_table, shapes, training
 from pocketune.papers.trace import ModuleCall, ModuleTrace, trace_modules
-from pocketune.surgery import parameters_under
+from pocketune.surgery import add_branches, parameters_under
 
 MEMORY = "memory (MB)"
 PROXYLESS = "proxylessnas_mobile"
@@ -164,7 +157,9 @@ def _row(
 )
 def table_2() -> Iterator[Row]:
     """What is trained, by the paper's names."""
-    network = add_lite_residuals(shapes(PROXYLESS, classes=CLASSES))
+    network = shapes(PROXYLESS, classes=CLASSES)
+    with torch.device("meta"):
+        add_branches(network, TinyTL().plan(network).branches)
     complete = adapt(network, TinyTL())
     norms = [name for name, module in network.named_modules() if is_norm(module)]
     last = classifier(network)

@@ -18,7 +18,7 @@ of these.
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from math import prod
 from statistics import mean
@@ -71,30 +71,11 @@ SEARCHED = 2_190_000_000
 """Training MACs of the sub-network that the paper's search has found, as printed."""
 
 
-@dataclass(frozen=True)
-class SearchMacs:
-    """MACs of one image.
-
-    Attributes:
-        inference: Of the forward pass.
-        modules: The part of it in lite residual modules.
-    """
-
-    inference: int
-    modules: int
-
-    @property
-    def training(self) -> int:
-        """MACs of a step for one image."""
-        return 2 * self.inference + self.modules
-
-    @classmethod
-    def of(cls, trace: ModuleTrace) -> "SearchMacs":
-        """Those of a network that ran on one image."""
-        counted = [(call_macs(call), call.in_branch) for call in trace.calls]
-        return cls(
-            sum(macs for macs, _ in counted), sum(macs for macs, inside in counted if inside)
-        )
+def search_macs(trace: ModuleTrace) -> Macs:
+    """MACs of a network that ran on one image, by the paper's rules."""
+    inference = sum(map(call_macs, trace.calls))
+    modules = sum(call_macs(call) for call in trace.calls if call.in_branch)
+    return Macs(inference, training=2 * inference + modules)
 
 
 def call_macs(call: ModuleCall) -> int:
@@ -111,9 +92,9 @@ def extremes(space: Space) -> tuple[SubnetConfig, SubnetConfig]:
     return replace(space.smallest, **modules), largest
 
 
-def macs_of(space: Space, config: SubnetConfig, size: int = 224) -> SearchMacs:
+def macs_of(space: Space, config: SubnetConfig, size: int = 224) -> Macs:
     """MACs of a sub-network for an image of `size` pixels."""
-    return SearchMacs.of(trace_modules(meta_subnet(space, config), (3, size, size)))
+    return search_macs(trace_modules(meta_subnet(space, config), (3, size, size)))
 
 
 def parameters_by_part(network: nn.Module) -> dict[str, int]:
@@ -189,8 +170,7 @@ def search() -> Iterator[Row]:
     yield _row("memory (MB)", 61, published_memory(adapted, "tinytl").total_bytes / 1e6)
     yield _row("predictor, MACs (M)", 0.37, predictor_macs(inputs) / 1e6)
     yield _row("predictor, activations (KB)", 5, 4 * (inputs + 3 * HIDDEN + 1) / 1e3)
-    least, most = (Macs(each.inference, each.training) for each in (small, large))
-    phases = phase_macs(least, most, Macs(0, SEARCHED), photos=IMAGES)
+    phases = phase_macs(small, large, Macs(0, SEARCHED), photos=IMAGES)
     yield _row("MACs (T) of training the supernet", 134, phases.adaptation / 1e12)
     yield _row("MACs (T) of measuring pairs", 157, phases.measurement / 1e12)
     yield _row("MACs (T) of training the result", 223, phases.fine_tuning / 1e12)
