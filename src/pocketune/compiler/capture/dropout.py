@@ -1,23 +1,24 @@
 """Dropout whose mask is an input, so that a graph without random numbers can train with it."""
 
 import copy
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pocketune.compiler.capture.dropout_calls import DropoutCall, dropout_calls, run_shapes
 from pocketune.compiler.capture.dropout_functions import Dropouts, may_drop
 from pocketune.compiler.capture.operators import PlainOperators
 from pocketune.compiler.capture.random_numbers import RandomNumbersError, RefuseRandomNumbers
 from pocketune.compiler.capture.stochastic_depth import drops_images, is_stochastic_depth
 from pocketune.compiler.capture.supplied_dropout import RepeatedDropout, SuppliedDropout
-from pocketune.errors import PocketuneError, first_line
+from pocketune.errors import PocketuneError
 from pocketune.kit.manifest import MaskSpec
 from pocketune.networks.copies import copy_shapes
-from pocketune.networks.probe import float_type, probing, running_modules, set_training
+from pocketune.networks.probe import running_modules, set_training
 from pocketune.networks.shapes import RememberedShapes
 
 SUPPLIED = "supplied_dropouts"
@@ -61,120 +62,13 @@ def _separate(network: nn.Module) -> None:
         seen.add(module)
 
 
-class _Call(NamedTuple):
-    """A call of a dropout.
-
-    Attributes:
-        shape: Of its input.
-        is_frozen: Whether it belongs to the frozen part: nothing trained is before it, and no
-            trained layer reads what it returns, as a classifier does. Operators without weights
-            may be between the two, but no sum with other maps, as a residual block has it.
-    """
-
-    shape: tuple[int, ...]
-    is_frozen: bool
-
-
-def _calls(
-    network: nn.Module, paths: Collection[str], images: tuple[int, ...]
-) -> dict[str, list[_Call]]:
-    """The modules of these that a forward pass in training calls, with each of their calls."""
-    if not paths:
-        return {}
-    given: list[tuple[str, tuple[int, ...], bool]] = []
-    results: list[Any] = []
-    read: set[Any] = set()
-    frozen: set[Any] = set()
-    mark = torch.zeros((), device="meta", requires_grad=True)
-
-    def enter(path: str, module: nn.Module, tensors: list[Tensor]) -> None:
-        if path in paths:
-            given.append((path, tuple(tensors[0].shape), _follows_from_trained(tensors[0])))
-        elif any(each.requires_grad for each in module.parameters(recurse=False)):
-            read.update(node for tensor in tensors for node in _operators(tensor, frozen))
-
-    def leave(path: str, module: nn.Module, tensors: list[Tensor]) -> None:
-        if path in paths:
-            result = tensors[0]
-            if not result.requires_grad:  # under `no_grad` or behind `detach`
-                with torch.enable_grad():
-                    result += mark
-            results.append(result.grad_fn)
-        elif _is_frozen(module):
-            frozen.update({tensor.grad_fn for tensor in tensors}.difference(results))
-
-    copied = copy_shapes(network)
-    set_training(copied)
-    watched = probing(copied, enter=enter, leave=leave, evaluate=False, gradients=True)
-    with watched, RememberedShapes():
-        _run(copied, images)
-    calls: dict[str, list[_Call]] = {}
-    for (path, shape, trained), result in zip(given, results, strict=True):
-        calls.setdefault(path, []).append(_Call(shape, not trained and result not in read))
-    return calls
-
-
-def _is_frozen(module: nn.Module) -> bool:
-    """Whether a module has parameters or buffers of its own, and trains none."""
-    own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
-    return bool(own) and not any(each.requires_grad for each in own)
-
-
-def _follows_from_trained(tensor: Tensor) -> bool:
-    """Whether a tensor is computed from a parameter that autograd records."""
-    seen = {tensor.grad_fn}
-    stack = [*seen]
-    while stack:
-        node = stack.pop()
-        if isinstance(getattr(node, "variable", None), nn.Parameter):
-            return True
-        new = {*_sources(node)} - seen
-        seen |= new
-        stack += new
-    return False
-
-
-def _operators(tensor: Tensor, before: Collection[Any]) -> Iterator[Any]:
-    """Nodes of autograd of the last operators that made a tensor, up to one that joins several.
-
-    Those `before` are passed over, and all that is before them.
-    """
-    nodes = [tensor.grad_fn]
-    while len(nodes) == 1 and nodes[0] not in before:
-        yield nodes[0]
-        nodes = _sources(nodes[0])
-
-
-def _sources(node: Any) -> list[Any]:
-    """The nodes that a node of autograd reads from; none of None."""
-    return [] if node is None else [source for source, _ in node.next_functions if source]
-
-
-def _run(network: nn.Module, images: tuple[int, ...]) -> None:
-    """Run a copy of shapes; autograd records it all, where it does.
-
-    Raises:
-        PocketuneError: It does not take such images.
-    """
-    kind = float_type(network)
-    leaf = torch.empty(images, device="meta", dtype=kind, requires_grad=True)
-    try:
-        network(leaf.clone())  # which the network may write into
-    except PocketuneError:
-        raise
-    except Exception as error:  # a forward pass may raise anything
-        reason = first_line(error)
-        raise PocketuneError(
-            f"{type(network).__name__} cannot take images of shape {images}: {reason}"
-        ) from error
-
-
 def _supply_modules(network: nn.Module, images: tuple[int, ...]) -> tuple[MaskSpec, ...]:
+    """Replace the modules that drop, in place."""
     for module in network.modules():
         if isinstance(module, SuppliedDropout):
             module.mask = torch.ones(())  # that of an earlier call may have another batch
     keep = {name: k for name, m in network.named_modules() if (k := _keep(m)) < 1}
-    calls = _calls(network, keep, images)
+    calls = dropout_calls(network, keep, images)
     specs = []
     for name in (each for each in keep if each in calls):
         if keep[name] <= 0 and not all(call.is_frozen for call in calls[name]):
@@ -197,7 +91,7 @@ def _supply_modules(network: nn.Module, images: tuple[int, ...]) -> tuple[MaskSp
     return tuple(specs)
 
 
-def _supplied(keep: float, call: _Call, together: int | None) -> nn.Module:
+def _supplied(keep: float, call: DropoutCall, together: int | None) -> nn.Module:
     """For the input of a call; the identity in the frozen part."""
     if call.is_frozen:
         return nn.Identity()
@@ -224,7 +118,7 @@ def _supply_functions(network: nn.Module, images: tuple[int, ...]) -> bool:
             found.setdefault(running[-1], []).append(made)
 
         with Dropouts(note), PlainOperators():  # attention calls a dropout then
-            _run(copied, images)
+            run_shapes(copied, images)
     for path, calls in found.items():
         module = network.get_submodule(path)
         module.add_module(SUPPLIED, RepeatedDropout(calls).train(module.training))
@@ -260,7 +154,7 @@ def refuse_random_numbers(network: nn.Module, batch: int, size: int) -> None:
         PlainOperators(),
     ):
         try:
-            _run(copied, (batch, 3, size, size))
+            run_shapes(copied, (batch, 3, size, size))
         except RandomNumbersError:
             raise
         except PocketuneError:
@@ -275,6 +169,7 @@ def _forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 def _keep(module: nn.Module) -> float:
+    """The probability that a module keeps an element; 1 for one that is no dropout."""
     if type(module).forward in (nn.Dropout.forward, nn.Dropout2d.forward):
         return 1 - float(module.p)  # type: ignore[arg-type]
     if is_stochastic_depth(module):
@@ -284,6 +179,7 @@ def _keep(module: nn.Module) -> float:
 
 
 def _together(module: nn.Module) -> int | None:
+    """The first dimension that a dropout drops together with all behind it, if there is one."""
     if isinstance(module, SuppliedDropout):
         return module.together
     if is_stochastic_depth(module):
