@@ -13,6 +13,7 @@ from math import inf, prod
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from onnx import TensorProto
 from torch import fx
 
@@ -176,7 +177,9 @@ def kept_mask(context: Context, packed: Value) -> Value:
     """A mask in the backward pass, as zeros and ones in the layout that it had."""
     mask = packed.saved
     assert isinstance(mask, Mask)
-    return _unpack(context, mask) if mask.packed else _as_float(context, mask.value)
+    if mask.packed is None:
+        return _as_float(context, mask.value)
+    return unpacked(context, mask.packed, _UNPACKED, mask.value)
 
 
 def keep_mask(context: Context, node: fx.Node, mask: Value) -> Value:
@@ -199,14 +202,19 @@ def _pack(context: Context, mask: Value) -> str:
     return b.add("Cast", total, to=TensorProto.UINT8, hint="bits")
 
 
-def _unpack(context: Context, mask: Mask) -> Value:
-    """Zeros and ones, in the layout that the mask had."""
-    assert mask.packed is not None
-    b, value = context.builder, mask.value
-    index = b.add("Cast", mask.packed, to=TensorProto.INT32)
-    bits = b.add("Gather", b.constant(_UNPACKED), index, axis=0)
-    count = prod(value.shape)
-    if count % 8:
+def unpacked(context: Context, packed: str, table: NDArray[np.float32], like: Value) -> Value:
+    """The factors that packed bytes stand for, in the layout of `like`.
+
+    Args:
+        context: The lowering.
+        packed: The bytes (bytes, 1).
+        table: Factors (256, elements of a byte).
+        like: What was packed.
+    """
+    b, count = context.builder, prod(like.shape)
+    index = b.add("Cast", packed, to=TensorProto.INT32)
+    factors = b.add("Gather", b.constant(table), index, axis=0)
+    if count % table.shape[1]:
         bounds = [b.constant([bound]) for bound in (0, count)]
-        bits = b.add("Slice", context.reshape(bits, -1), *bounds)
-    return context.laid_out_as(value, bits)
+        factors = b.add("Slice", context.reshape(factors, -1), *bounds)
+    return context.laid_out_as(like, factors)

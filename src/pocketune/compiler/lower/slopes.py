@@ -11,6 +11,7 @@ import numpy as np
 from onnx import TensorProto
 from torch import fx, ops
 
+from pocketune.compiler.lower.activation import unpacked
 from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.elementwise import elementwise
 from pocketune.compiler.lower.value import Mask, Value
@@ -65,17 +66,12 @@ def _scale_by_slopes(
 
 def _unpack(context: Context, mask: Mask, table: Slopes) -> Value:
     """The derivatives, in the layout that the codes had."""
-    b, value = context.builder, mask.value
-    index = b.add("Cast", mask.packed or context.at_hand(value), to=TensorProto.INT32)
-    levels = table.unpacked if mask.packed else table.levels
-    factors = b.add("Gather", b.constant(levels.astype(np.float32)), index, axis=0)
-    if not mask.packed:
-        return _of_layout(context, value, factors)
-    count = prod(value.shape)
-    if count % table.in_byte:
-        bounds = [b.constant([bound]) for bound in (0, count)]
-        factors = b.add("Slice", context.reshape(factors, -1), *bounds)
-    return context.laid_out_as(value, factors)
+    b, codes = context.builder, mask.value
+    if mask.packed is not None:
+        return unpacked(context, mask.packed, table.unpacked.astype(np.float32), codes)
+    index = b.add("Cast", context.at_hand(codes), to=TensorProto.INT32)
+    factors = b.add("Gather", b.constant(table.levels.astype(np.float32)), index, axis=0)
+    return _of_layout(context, codes, factors)
 
 
 def _of_layout(context: Context, like: Value, name: str) -> Value:
