@@ -68,36 +68,22 @@ def _batch_norm_backward(
     eps: float,
     needed: list[bool],
 ) -> tuple[Value | None, Value | None, Value | None]:
-    def times(*factors: Value | float) -> Value:
-        """Product of vectors with one number per channel."""
-        product, *others = factors
-        for factor in others:
-            product = elementwise(context, "Mul", [product, factor])
-        assert isinstance(product, Value)
-        return product
-
     weight = weight or _filled(context, x, 1.0)
     vectors, x, g = x, _as_map(context, x), _as_map(context, g)
     total = channel_sum(context, g)
-    scale = times(weight, inverse)
+    scale = _times(context, weight, inverse)
     if x.center is not None:
-        cross = centered.product_sum(context, g, x)
-        cross = elementwise(context, "Sub", [cross, times(mean, total)])
-        weight_gradient = times(cross, inverse)
-        share = times(scale, -1 / (x.shape[0] * x.pixels))
-        slope = times(weight_gradient, inverse, share)
-        offset = elementwise(context, "Sub", [times(total, share), times(mean, slope)])
-        dx = centered.input_gradient(context, g, x, scale, slope, offset)
-        return dx, weight_gradient, total
+        return *_centered_gradients(context, g, x, mean, inverse, scale, total), total
     kept = not training or context.in_rows(x)
     difference = centered.difference(context, x, mean, kept=kept)
     cross = channel_sum(context, elementwise(context, "Mul", [g, difference]))
-    weight_gradient = times(cross, inverse)
+    weight_gradient = _times(context, cross, inverse)
     input_gradient = elementwise(context, "Mul", [g, per_channel(context, scale)])
     if training:
         # dx = scale * (g - sum(g) / n - (x - mean) * inverse^2 * sum(g (x - mean)) / n)
-        share = times(scale, -1 / (x.shape[0] * x.pixels))
-        slope, offset = times(weight_gradient, inverse, share), times(total, share)
+        share = _times(context, scale, -1 / (x.shape[0] * x.pixels))
+        slope = _times(context, weight_gradient, inverse, share)
+        offset = _times(context, total, share)
         through_statistics = _affine(context, difference, slope, offset)
         input_gradient = elementwise(context, "Add", [input_gradient, through_statistics])
     return (
@@ -105,6 +91,27 @@ def _batch_norm_backward(
         weight_gradient if needed[1] else None,
         total if needed[2] else None,
     )
+
+
+def _centered_gradients(
+    context: Context, g: Value, x: Value, mean: Value, inverse: Value, scale: Value, total: Value
+) -> tuple[Value, Value]:
+    """The gradients of a map with a `center` and of the weight; `total` is the sum of `g`."""
+    cross = centered.product_sum(context, g, x)
+    cross = elementwise(context, "Sub", [cross, _times(context, mean, total)])
+    weight_gradient = _times(context, cross, inverse)
+    share = _times(context, scale, -1 / (x.shape[0] * x.pixels))
+    slope = _times(context, weight_gradient, inverse, share)
+    moved = [_times(context, total, share), _times(context, mean, slope)]
+    offset = elementwise(context, "Sub", moved)
+    return centered.input_gradient(context, g, x, scale, slope, offset), weight_gradient
+
+
+def _times(context: Context, vector: Value, *factors: Value | float) -> Value:
+    """Product of vectors with one number per channel."""
+    for factor in factors:
+        vector = elementwise(context, "Mul", [vector, factor])
+    return vector
 
 
 def _filled(context: Context, x: Value, number: float) -> Value:
