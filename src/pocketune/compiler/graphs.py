@@ -88,12 +88,7 @@ def build_graphs(
         # PyTorch chooses some operators by the number of images, which the step fixes
         like_step = trace_predict(network, batch=settings.batch, size=settings.size, layer=layer)
         if _computed(step_cut) != _computed(features_nodes(like_step, settings.size, predict)):
-            names = "".join(f", here {name.removesuffix('.mask')}" for name in _first(drawn, step))
-            raise PocketuneError(
-                f"the frozen part of {type(network).__name__} computes something else in training "
-                f"than in evaluation, as a dropout in a frozen block does{names}; remove it before "
-                "adapting"
-            )
+            raise _varies_in_training(network, step, drawn)
     trained = trained_parameters(network)
     parameters = [*trained, *running_statistics(network)]
     given = [*settings.task.step_inputs(), *parameters, *drawn]
@@ -118,11 +113,17 @@ def _computed(cut: tuple[fx.Node, ...]) -> Counter[object]:
     return Counter(node.target for node in ancestors(cut) if node.op == "call_function")
 
 
-def _first(drawn: Iterable[str], step: Traced) -> list[str]:
-    """The first dropout mask that the frozen part is multiplied by, if there is one."""
+def _varies_in_training(network: nn.Module, step: Traced, drawn: Iterable[str]) -> PocketuneError:
+    """The error for a frozen part of a training network; it names a dropout there, if any."""
     frozen = frozen_nodes(step)
     users = ((name, user) for name in drawn for user in step.placeholders[name].users)
-    return [name for name, user in users if frozen.intersection(user.all_input_nodes)][:1]
+    masks = (name for name, user in users if frozen.intersection(user.all_input_nodes))
+    mask = next(masks, None)
+    where = "" if mask is None else f", here {mask.removesuffix('.mask')}"
+    return PocketuneError(
+        f"the frozen part of {type(network).__name__} computes something else in training than in "
+        f"evaluation, as a dropout in a frozen block does{where}; remove it before adapting"
+    )
 
 
 def _refuse_random_numbers(step: Traced) -> None:
