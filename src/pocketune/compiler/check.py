@@ -52,14 +52,13 @@ pass; a wrong graph fails with all."""
 LEARNING_RATE = 0.01
 """For gradients of norm up to 1; larger ones are scaled, since random weights might diverge."""
 
-
-class CompileError(PocketuneError):
-    """The compiled step does not compute what PyTorch computes."""
-
-
 _MIXED = 1e-2
 """Largest difference between predictions for an image alone and among others, as a share of the
 largest: far above rounding, and below what mixing the images does."""
+
+
+class CompileError(PocketuneError):
+    """The compiled step does not compute what PyTorch computes."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,6 @@ def images_are_independent(network: nn.Module, settings: CompileSettings) -> boo
             module.mask = torch.ones(())
     task, rng = settings.task, np.random.default_rng(0)
     objective, inputs = objective_of(task), task.step_inputs()
-    objective.inputs = {name: torch.from_numpy(value) for name, value in inputs.items()}
     reference = Reference(network, objective)
     images = smooth_images(rng, 2, settings.size)
     labels = objective.draw_labels(rng, (2, *task.label_shape(settings.size)))

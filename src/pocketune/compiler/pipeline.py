@@ -36,6 +36,9 @@ from pocketune.networks.checks import require_network
 from pocketune.networks.copies import gradients_on
 from pocketune.tasks import Task
 
+_TRACED, _CHECKED = 0.2, 0.85
+"""Shares of the time that are usually over when the step is traced, and when it is checked."""
+
 _NO_ROOM = "make room there, or name another place with the environment variable TMPDIR"
 
 
@@ -177,10 +180,6 @@ def _does_not_run(network: nn.Module, error: KitError) -> CompileError:
         f"what {name} computes became a graph that does not run, as if its forward method wrote "
         f"into its buffers or counted its images: {error}"
     )
-
-
-_TRACED, _CHECKED = 0.2, 0.85
-"""Shares of the time that are usually over when the step is traced, and when it is checked."""
 
 
 def _checking(progress: Progress, step: int, steps: int) -> None:

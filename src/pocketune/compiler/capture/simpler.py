@@ -6,6 +6,7 @@ indices. These functions keep the leading dimension, that of the images, where i
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import torch
@@ -105,9 +106,7 @@ def _variance(
     keepdim: bool = False,
 ) -> Tensor:
     dims = [*(dim or range(x.dim()))]
-    count = 1
-    for each in dims:
-        count *= x.shape[each]
+    count = prod(x.shape[each] for each in dims)
     centered = x - x.mean(dims, keepdim=True)
     total = (centered * centered).sum(dims, keepdim=keepdim)
     return total / max(count - (1 if correction is None else correction), 0)

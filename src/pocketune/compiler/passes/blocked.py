@@ -232,7 +232,7 @@ def leave_large_plain(model: onnx.ModelProto, size: Mapping[str, int]) -> None:
     timeline = liveness.timeline(nodes)
     peak = max(timeline, default=0)
     for node, live in zip(nodes, timeline, strict=True):
-        if node.op_type != "Conv" or not node.name.startswith(DEPTHWISE):
+        if not is_depthwise(node):
             continue
         x, kernel = (liveness.bytes.get(name, 0) for name in node.input[:2])
         y = liveness.bytes[node.output[0]]

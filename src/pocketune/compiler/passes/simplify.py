@@ -94,13 +94,14 @@ def join_views(program: Program) -> None:
     dimensions; views of vectors, which serve the channels of maps, stay.
     """
     for node in program.needed():
-        if node.target in _RESHAPES:
-            (source,) = node.all_input_nodes
-            if source.target in _RESHAPES and source not in program.given:
-                (first,) = source.all_input_nodes
-                if min(map(len, map(shape_of, (first, source)))) > 1:
-                    made = program.call(node, node.target, (first, node.args[1]))
-                    program.replace(node, made)
+        if node.target not in _RESHAPES:
+            continue
+        (source,) = node.all_input_nodes
+        if source.target not in _RESHAPES or source in program.given:
+            continue
+        (first,) = source.all_input_nodes
+        if len(shape_of(first)) > 1 and len(shape_of(source)) > 1:
+            program.replace(node, program.call(node, node.target, (first, node.args[1])))
 
 
 def reuse_clips(program: Program) -> None:
