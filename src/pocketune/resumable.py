@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from pocketune.device.train.folder import locked
 from pocketune.errors import PocketuneError
 from pocketune.files import reading, shown, writing
 from pocketune.kit.names import LAST, MANIFEST, METRICS, RESULT
+from pocketune.locks import locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

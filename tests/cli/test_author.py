@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pocketune import locks
 from pocketune.cli.author import parse_method, remove_abandoned, scratch_beside
-from pocketune.device.train import folder as folder_module
 from pocketune.errors import PocketuneError
 from pocketune.methods import BiasAndLast, GradientFilter, MobileTL, SignedBackward, TopBlocks
 
@@ -93,7 +93,7 @@ def test_nothing_is_removed_where_nobody_can_tell_what_is_in_use(tmp_path, monke
     def refuse(_):
         raise OSError("no locks available")
 
-    monkeypatch.setattr(folder_module, "_lock", refuse)
+    monkeypatch.setattr(locks, "_lock", refuse)
     left = killed(tmp_path / "run")
     with scratch_beside(tmp_path / "run") as first, scratch_beside(tmp_path / "run"):
         assert first.exists()

@@ -13,6 +13,7 @@ import click
 
 from pocketune.errors import PocketuneError, author_half
 from pocketune.files import writing
+from pocketune.locks import locked
 from pocketune.options import flag
 from pocketune.processes.command import run_command
 
@@ -88,8 +89,6 @@ def typed_options(options: Mapping[str, object]) -> list[object]:
 @contextmanager
 def scratch_beside(run: Path) -> Iterator[Path]:
     """A temporary folder next to a run; a parent created for it is removed if it stays empty."""
-    from pocketune.device.train.folder import locked
-
     remove_abandoned(run)
     above = run.absolute().parent
     found = above.exists()
@@ -110,8 +109,6 @@ def remove_abandoned(run: Path) -> None:
 
     Those in use are locked; where the file system has no locks, nobody can tell, and all stay.
     """
-    from pocketune.device.train.folder import locked
-
     with suppress(OSError):
         for folder in list(run.absolute().parent.iterdir()):
             lock = folder / _IN_USE

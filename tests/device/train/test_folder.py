@@ -1,15 +1,14 @@
 """Folders in which a run may begin."""
 
-import sys
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
 from pocketune.device.train import folder as folder_module
-from pocketune.device.train.folder import AnotherProcess, locked, new_run_folder, open_run_folder
+from pocketune.device.train.folder import new_run_folder, open_run_folder
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import BEST, LAST, METRICS, RESULT
+from pocketune.locks import AnotherProcess, locked
 
 from ..runs import lines
 from ..softmax_engine import write_softmax_kit
@@ -107,20 +106,3 @@ def test_a_folder_is_cleaned_before_another_process_may_take_it(
     with pytest.raises(ZeroDivisionError), new_run_folder(tmp_path / "runs" / "run"):
         raise ZeroDivisionError
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="an open file is not removed there")
-@pytest.mark.parametrize("again", [False, True])
-def test_a_file_that_is_removed_before_its_lock_is_not_locked(
-    again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "lock"
-
-    def late(_: BinaryIO) -> None:
-        path.unlink()
-        if again:
-            path.touch()
-
-    monkeypatch.setattr(folder_module, "_lock", late)
-    with pytest.raises(AnotherProcess, match="has just removed"), locked(path, "busy"):
-        pass

@@ -6,21 +6,21 @@ While a run trains, its folder is locked. The system releases the lock if the pr
 from __future__ import annotations
 
 import math
-import os
 import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from pocketune.device.train.adjustment import Adjustment
 from pocketune.device.train.interrupt import NothingKept
 from pocketune.errors import PocketuneError, Remedy
-from pocketune.files import is_partial, reading, refuse_undecodable, regular, stem_of, writing
+from pocketune.files import is_partial, reading, refuse_undecodable, stem_of, writing
 from pocketune.kit.kit import Kit
 from pocketune.kit.names import BEST, EVENTS, LAST, METRICS, RESULT, RUN_FILES
 from pocketune.kit.storage import run_file
+from pocketune.locks import locked
 from pocketune.processes.signals import signal_of
 
 if TYPE_CHECKING:
@@ -36,12 +36,6 @@ if TYPE_CHECKING:
     from pocketune.kit.manifest import Manifest
 
 RUNS = Path("runs")
-_FAR = 1 << 30
-"""The byte to lock on Windows. Others cannot read a locked byte, so it is far behind the end."""
-
-
-class AnotherProcess(PocketuneError):  # noqa: N818 - the name says what happened
-    """Another process holds a lock."""
 
 
 @dataclass(frozen=True)
@@ -279,52 +273,3 @@ def _is_ours(name: str) -> bool:
 
 def _busy(folder: Path) -> str:
     return f"the run in {folder} is being trained already"
-
-
-@contextmanager
-def locked(path: Path, busy: str) -> Iterator[bool]:
-    """Lock a file, which is created if it does not exist.
-
-    Args:
-        path: The file.
-        busy: What to say if another process holds it.
-
-    Yields:
-        Whether it is locked; it is not on a file system without locks.
-
-    Raises:
-        AnotherProcess: Another process holds it.
-        PocketuneError: The file cannot be written.
-    """
-    with writing(path):
-        file = regular(path).open("ab")
-    with file:
-        is_locked = True
-        try:
-            _lock(file)
-        except (BlockingIOError, PermissionError) as error:
-            raise AnotherProcess(busy) from error
-        except OSError:
-            is_locked = False
-        if not _is_at(file, path):  # it was removed, and perhaps created again, before the lock
-            raise AnotherProcess(f"another process has just removed {path}")
-        yield is_locked
-
-
-def _is_at(file: BinaryIO, path: Path) -> bool:
-    """Whether an open file is the one at a path."""
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    return False
-
-
-def _lock(file: BinaryIO) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-
-        file.seek(_FAR)
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
