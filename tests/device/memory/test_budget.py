@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import onnx
 import pytest
 
+from pocketune.data.loader import AHEAD
 from pocketune.device.memory import process
 from pocketune.device.memory.budget import BudgetExceeded, check_budget
 from pocketune.device.memory.estimate import OPENING, RUNTIME, MemoryEstimate, estimate_memory
@@ -19,7 +20,7 @@ from pocketune.device.memory.graphs import (
     OPENING_LARGEST,
     WEIGHTS_OVERHEAD,
 )
-from pocketune.device.memory.photos import photo_bytes
+from pocketune.device.memory.photos import decoded_bytes, waiting_bytes
 from pocketune.device.memory.process import ProcessMemory
 from pocketune.device.memory.sizes import format_size, parse_pixels, parse_size
 from pocketune.device.train.optimizer import state_slots
@@ -125,7 +126,7 @@ def test_estimate_adds_up(kit: Kit) -> None:
         activations=round(ARENA_OVERHEAD * 8_000_000) + kept,
         parameters=trained + 4 * FEATURES,
         optimizer=2 * trained,
-        photos=photo_bytes(SIZE, 8, label=8),
+        photos=waiting_bytes(SIZE, (AHEAD + 2) * 8, label=8) + decoded_bytes(SIZE, None),
     )
     assert estimate.total == sum(vars(estimate).values())
 
@@ -163,7 +164,7 @@ def test_estimate_of_a_zip_is_the_same(tmp_path: Path) -> None:
 def test_estimate_scales_with_the_batch(kit: Kit) -> None:
     half = estimate_memory(kit.manifest, process=0, classes=3, slots=0, batch=4)
     assert half.activations == round(ARENA_OVERHEAD * 4_000_000)
-    assert half.photos < photo_bytes(SIZE, 8)
+    assert half.photos < estimate_memory(kit.manifest, process=0, classes=3, slots=0).photos
 
 
 def test_without_a_budget_all_is_well(kit: Kit) -> None:

@@ -38,7 +38,7 @@ from pocketune.device.memory.graphs import (
     arena_sizes,
     held,
 )
-from pocketune.device.memory.photos import SCORED_STRIPS, photo_bytes
+from pocketune.device.memory.photos import SCORED_STRIPS, decoded_bytes, waiting_bytes
 from pocketune.device.use.known import description_bytes
 from pocketune.kit.kit import Kit
 from pocketune.kit.manifest import PACKED_WEIGHTS, GraphSpec
@@ -190,18 +190,6 @@ def test_what_the_arena_reserves_leaves_a_rest_larger_than_the_gaps(kit: Kit) ->
     assert arena_region(with_graph(kit, "step", arena=1 << 50).manifest) == MOST_REGION
 
 
-@given(st.integers(1, 512), st.integers(1, 64), st.integers(1, 8))
-def test_photos_are_batches_that_wait_and_one_in_each_worker(
-    size: int, batch: int, workers: int
-) -> None:
-    pixels = 3 * size * size
-    none = photo_bytes(size, batch, workers=0)
-    assert none % (batch * pixels) == 0
-    each = photo_bytes(size, batch, workers=workers) - none
-    assert each == workers * photo_bytes(size, batch, workers=1, waiting=0)
-    assert photo_bytes(size, batch, workers=0, waiting=1) == batch * pixels
-
-
 def test_the_features_of_a_batch_are_counted(kit: Kit) -> None:
     """They are small for a class of each image, and tens of megabytes for one of each pixel."""
     wide = replace(kit, manifest=replace(kit.manifest, features=(320, 64, 64)))
@@ -214,7 +202,7 @@ def test_a_validation_of_masks_is_counted(kit: Kit) -> None:
     task = Segmentation(kit.manifest.classes, kit.manifest.task.head)
     dense = replace(kit, manifest=replace(kit.manifest, task=task))
     size = kit.manifest.size
-    labels = photo_bytes(size, 1, size * size) - photo_bytes(size, 1, 8)
+    labels = (AHEAD + 2) * (size * size - 8)
     more = estimate(dense, batch=1).photos - estimate(kit, batch=1).photos
     graphs = held(dense.manifest)
     closed = graphs["step"].open - graphs["predict"].open
@@ -236,10 +224,11 @@ def test_the_classifier_of_masks_is_counted_above_a_trained_decode_head(tmp_path
     assert cell_fit_bytes(kit.manifest, channels=600, classes=3) > needed + 20_000_000
 
 
-def test_masks_are_counted_with_their_photos() -> None:
-    assert photo_bytes(32, 4, label=32 * 32) - photo_bytes(32, 4) == (
-        photo_bytes(32, 4, workers=0) // 3
-    )
+def test_images_wait_with_their_labels_and_one_is_decoded_in_each_thread() -> None:
+    pixels = 3 * 32 * 32
+    assert waiting_bytes(32, 4) == 4 * pixels
+    assert waiting_bytes(32, 4, label=32 * 32) == 4 * pixels + 4 * 32 * 32
+    assert decoded_bytes(32, None) == 2 * (16 * pixels // 3 + pixels)
 
 
 @given(st.integers(1, 200), st.integers(1, 200))
@@ -275,7 +264,7 @@ def test_graphs_that_are_opened_once_more_find_the_arena_and_the_optimizer(kit: 
     # Once the classifier of the trained features has been computed.
     again = phase(wide, embeddings=8)
     more = CLOSED + REOPENING - OPENING + features(kit, kit.manifest.batch)
-    decoded = estimate(kit).photos - photo_bytes(kit.manifest.size, kit.manifest.batch, 8, 0)
+    decoded = decoded_bytes(kit.manifest.size, None)
     assert again - small.total == pytest.approx(state + arena + more + decoded, abs=100)
     # Without embeddings, the classifier is not computed from the features of the steps.
     assert again - phase(wide, embeddings=None) == pytest.approx(arena, rel=0.05)
@@ -349,7 +338,7 @@ def test_no_more_photos_wait_for_the_description_than_there_are(kit: Kit) -> Non
     one, two, many, more = (
         ending_bytes(kit.manifest, classes=3, photos=n) for n in (1, 2, 4000, 5000)
     )
-    assert two - one == photo_bytes(kit.manifest.size, 1, 8, workers=0, waiting=1)
+    assert two - one == waiting_bytes(kit.manifest.size, 1, 8)
     assert many == more > two
 
 

@@ -58,10 +58,11 @@ def training_photos(
     together = batch * accumulate
     batches = AHEAD + 1 if photos is None else min(AHEAD + 1, max(1, photos // together))
     label = _label_bytes(manifest, classes)
-    waiting = photo_bytes(manifest.size, together, label, workers=0, waiting=batches + 1)
+    waiting = waiting_bytes(manifest.size, (batches + 1) * together, label)
     if manifest.task.dense and decoding is not None:
-        masks = decoding.waiting((AHEAD + 2) * batch)
-        waiting = max(waiting, photo_bytes(manifest.size, batch, workers=0) + masks)
+        images = (AHEAD + 2) * batch
+        masks = decoding.waiting(images)
+        waiting = max(waiting, waiting_bytes(manifest.size, images) + masks)
     decoded = decoded_bytes(manifest.size, decoding)
     if batches == 1:  # decoded before the step is opened, which gives some of it back
         decoded -= round(min(decoded / 2, returned))
@@ -75,7 +76,7 @@ def evaluated_photos(
     most, dense = (AHEAD + 2) * manifest.batch, manifest.task.dense
     images = most if photos is None else min(most, photos)
     label = 0 if dense else _label_bytes(manifest, classes)
-    waiting = photo_bytes(manifest.size, images, label, workers=0, waiting=1)
+    waiting = waiting_bytes(manifest.size, images, label)
     if dense and decoding is not None:
         waiting += decoding.waiting(images)
     decoded = decoded_bytes(manifest.size, decoding)
@@ -96,25 +97,17 @@ def _label_bytes(manifest: Manifest, classes: int) -> int:
     return math.prod(task.label_shape(manifest.size, classes)) * np.dtype(task.label_type).itemsize
 
 
-def photo_bytes(
-    size: int, batch: int, label: int = 0, workers: int = _WORKERS, waiting: int = AHEAD + 2
-) -> int:
-    """Bytes of decoded photos: one in each worker, and batches that are ready or in the step.
-
-    A label takes `label` bytes in a batch.
-
-    A JPEG is decoded at the smallest scale that is at least the requested size: a photo of 4:3 at
-    less than twice its side. The crop is one more image.
-    """
-    pixels = 3 * size * size
-    return waiting * batch * (pixels + label) + workers * (4 * pixels * 4 // 3 + pixels)
+def waiting_bytes(size: int, images: int, label: int = 0) -> int:
+    """Bytes of images that are ready or in the step, each with a label of so many bytes."""
+    return images * (3 * size * size + label)
 
 
 def decoded_bytes(size: int, decoding: Decoding | None) -> int:
-    """Bytes of the photos that are decoded at the same time.
+    """Bytes of the photos that are decoded at the same time, and of the crops of them.
 
-    Without `decoding`, they are those of `photo_bytes`.
+    Without `decoding`, they are JPEGs, each of which is decoded at the smallest scale that is at
+    least the requested size: a photo of 4:3 at less than twice its side.
     """
-    if decoding is None:
-        return photo_bytes(size, 0)
-    return decoding.total(_WORKERS) + _WORKERS * 3 * size * size
+    crop = 3 * size * size
+    photos = _WORKERS * (4 * crop * 4 // 3) if decoding is None else decoding.total(_WORKERS)
+    return photos + _WORKERS * crop
