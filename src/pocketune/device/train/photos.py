@@ -24,6 +24,8 @@ from pocketune.data.names import name_digests
 from pocketune.device.train.defaults import TOO_FEW_TO_DIVIDE
 from pocketune.errors import counted
 from pocketune.files import shown
+from pocketune.kit.names import LAST
+from pocketune.kit.tensors import read_tensors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -302,4 +304,25 @@ def mask_options(settings: TrainSettings, *, inherited: bool = False) -> MaskOpt
     """How a run with these settings reads masks; a run that exists may have inherited them."""
     return MaskOptions(
         ignore=settings.ignore, class_names=settings.class_names, inherited=inherited
+    )
+
+
+def masks_of(kit: Kit, given: MaskOptions) -> MaskOptions:
+    """How a run that goes on with another one reads masks: what is not given is as in that one.
+
+    The other photos may lack a class that the run has ignored. A checkpoint of another version will
+    do: only these two settings are read.
+
+    Raises:
+        PocketuneError: The run's checkpoint is damaged.
+    """
+    last = kit.find(LAST)
+    if last is None:
+        return given
+    _, metadata = read_tensors(last, kind="checkpoint", codes=True, only=())
+    own = metadata.get("settings", {})
+    return MaskOptions(
+        ignore=given.ignore or own.get("ignore"),
+        class_names=given.class_names or own.get("class_names"),
+        inherited=given.ignore is None,
     )

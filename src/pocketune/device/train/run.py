@@ -40,8 +40,13 @@ from pocketune.device.train.interrupt import Interrupted, StopRequest, stoppable
 from pocketune.device.train.limit import within
 from pocketune.device.train.log import MetricsFile, RunLog, read_log
 from pocketune.device.train.loop import Loop
-from pocketune.device.train.masks import masks_of
-from pocketune.device.train.photos import Photos, is_linear, makes_no_steps, mask_options
+from pocketune.device.train.photos import (
+    Photos,
+    is_linear,
+    makes_no_steps,
+    mask_options,
+    masks_of,
+)
 from pocketune.device.train.progress import Progress, closed_on_error
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.refit import is_refitted

@@ -29,8 +29,7 @@ from pocketune.device.memory.budget import check_peak, check_prediction, limited
 from pocketune.device.memory.process import reclaim
 from pocketune.device.memory.sizes import parse_pixels
 from pocketune.device.train.checkpoint import Checkpoint
-from pocketune.device.train.masks import masks_of
-from pocketune.device.train.photos import count_named, load_photos, mask_options
+from pocketune.device.train.photos import count_named, load_photos, mask_options, masks_of
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.resuming import photos_path
 from pocketune.device.train.settings import TrainSettings
