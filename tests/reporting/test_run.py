@@ -12,7 +12,8 @@ import pytest
 import pocketune
 from pocketune.device.train.progress import Silent
 from pocketune.device.train.record import RunRecord
-from pocketune.device.use.evaluate import evaluate, run_photos
+from pocketune.device.use.evaluate import evaluate
+from pocketune.device.use.held_back import run_photos
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
 from pocketune.kit.bundled import bundled_kit

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pocketune.arrays import StrPath
 from pocketune.data import ImageDataset, sample, unlabeled_splits
-from pocketune.device.use.evaluate import run_photos
+from pocketune.device.use.held_back import run_photos
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
 

@@ -12,7 +12,7 @@ from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.display import estimate_kind
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.start import KEPT, RANDOM
-from pocketune.device.use.evaluate import run_photos
+from pocketune.device.use.held_back import run_photos
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError, counted
 from pocketune.kit.names import METRICS

@@ -23,7 +23,7 @@ from pocketune.device.train.loop import validate
 from pocketune.device.train.progress import PhotosReport, Silent, StartReport
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.run import TrainResult, resume, train
-from pocketune.device.use.evaluate import run_photos
+from pocketune.device.use.held_back import run_photos
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError
 from pocketune.kit.names import BEST, EMBEDDINGS, LAST, METRICS

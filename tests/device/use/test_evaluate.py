@@ -116,8 +116,9 @@ def test_a_run_is_evaluated_on_what_it_held_back(run: Path, photos: Path) -> Non
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     told: list[str] = []
-    log = logging.getLogger("pocketune.device.use.evaluate")
-    monkeypatch.setattr(log, "info", lambda text, *values: told.append(text % values))
+    for module in ("evaluate", "held_back"):
+        log = logging.getLogger(f"pocketune.device.use.{module}")
+        monkeypatch.setattr(log, "info", lambda text, *values: told.append(text % values))
     return told
 
 
