@@ -89,6 +89,15 @@ def test_divided_photos_are_evaluated_on_their_validation_part(run: Path, tmp_pa
     assert evaluate(run, tmp_path / "divided").images == 8
 
 
+@pytest.mark.parametrize("validated", [MANY[:1], MANY[1:3]])
+def test_nothing_need_be_learned_from_photos_that_are_evaluated(
+    validated: tuple[str, ...], run: Path, tmp_path: Path
+) -> None:
+    write_photos(tmp_path / "divided" / "train", MANY[:1], each=2)
+    write_photos(tmp_path / "divided" / "val", validated, each=1)
+    assert evaluate(run, tmp_path / "divided").images == len(validated)
+
+
 def test_test_photos_are_evaluated_alone(run: Path, tmp_path: Path) -> None:
     for part, each in (("train", 3), ("val", 1), ("test", 2)):
         write_photos(tmp_path / "divided" / part, MANY, each=each)
