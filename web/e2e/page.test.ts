@@ -28,6 +28,13 @@ afterAll(async () => {
   studio?.stop();
 });
 
+/** Open a kit as a network to use. */
+async function openKit(page: Page): Promise<void> {
+  await goTo(page, "Take along");
+  await given.choose(page, "Open a file", KIT);
+  await page.getByText("whole.zip is open").waitFor();
+}
+
 /** What axe finds, in light and in dark. */
 async function violations(page: Page): Promise<string[]> {
   await page.emulateMedia({ colorScheme: "light" });
@@ -123,6 +130,19 @@ describe.skipIf(missing)("for everybody", () => {
     }));
     expect(found).toEqual({ size: "24px", width: 360 });
     await large.close();
+  });
+
+  it("a phone does not zoom into its fields, as iOS does where letters have less than 16 pixels", async () => {
+    const phone = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true };
+    const page = await openPage(browser, studio.url, phone);
+    const sizes = await page
+      .locator("input, select")
+      .evaluateAll((fields) =>
+        fields.map((each) => Number.parseFloat(getComputedStyle(each).fontSize)),
+      );
+    expect(sizes.length).toBeGreaterThan(8);
+    expect(Math.min(...sizes)).toBeGreaterThanOrEqual(16);
+    await page.context().close();
   });
 
   it("a small screen has room for an import, and for what it leaves out", async () => {
@@ -606,9 +626,7 @@ describe.skipIf(missing)("the browser", () => {
 
   it("says no more why it had no camera once it has one", async () => {
     const page = await openPage(browser, studio.url);
-    await goTo(page, "Take along");
-    await given.choose(page, "Open a file", KIT);
-    await page.getByText("whole.zip is open").waitFor();
+    await openKit(page);
     await goTo(page, "Use");
     await page.evaluate(() => {
       const { mediaDevices } = navigator;
@@ -719,9 +737,7 @@ describe.skipIf(missing)("using a network", () => {
     const viewport = { width: 360, height: 640 };
     const page = await openPage(browser, studio.url, { viewport });
     expect((await page.getByRole("banner").boundingBox())!.height).toBeLessThan(90); // two rows
-    await goTo(page, "Take along");
-    await given.choose(page, "Open a file", KIT);
-    await page.getByText("whole.zip is open").waitFor();
+    await openKit(page);
     await goTo(page, "Use");
     await page.getByRole("button", { name: "Start the camera" }).click();
     const last = page.locator(".live .value").last();
@@ -750,8 +766,7 @@ describe.skipIf(missing)("using a network", () => {
     }, bytes);
     await page.locator("body").dispatchEvent("drop", { dataTransfer });
     await page.getByText("The kit whole was checked and added.").waitFor();
-    await goTo(page, "Take along");
-    await given.choose(page, "Open a file", KIT); // a network to use
+    await openKit(page);
     await goTo(page, "Use");
     const many = Array.from({ length: 62 }, (_, i) => photo(`${i}.png`, RED, i));
     await page.locator("section:visible input[type=file]").setInputFiles(many);
@@ -761,9 +776,7 @@ describe.skipIf(missing)("using a network", () => {
 
   it("looks at the other photos where one cannot be read, and says which", async () => {
     const page = await openPage(browser, studio.url);
-    await goTo(page, "Take along");
-    await given.choose(page, "Open a file", KIT);
-    await page.getByText("whole.zip is open").waitFor();
+    await openKit(page);
     await goTo(page, "Use");
     await page.evaluate(() => {
       const { slice } = Blob.prototype;
@@ -792,9 +805,7 @@ describe.skipIf(missing)("using a network", () => {
 
   it("ends with the part, whatever photos are left to look at", async () => {
     const page = await openPage(browser, studio.url);
-    await goTo(page, "Take along");
-    await given.choose(page, "Open a file", KIT);
-    await page.getByText("whole.zip is open").waitFor();
+    await openKit(page);
     const before = page.workers().length;
     await page.evaluate(() => {
       const decode = window.createImageBitmap;
@@ -829,9 +840,7 @@ describe.skipIf(missing)("the result of a run", () => {
     await collect(page, photos(2));
     await train(page, "last", 0);
     await page.getByRole("heading", { name: "Your network is ready" }).waitFor();
-    await goTo(page, "Take along");
-    await given.choose(page, "Open a file", KIT);
-    await page.getByText("whole.zip is open").waitFor();
+    await openKit(page);
     await goTo(page, "Train");
     await expect.poll(() => page.getByRole("heading", { level: 3 }).count()).toBe(0);
     await page.context().close();
