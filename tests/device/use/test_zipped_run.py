@@ -115,7 +115,7 @@ def test_a_run_that_has_not_been_validated_brings_its_last_values(tmp_path: Path
 
 def test_a_run_without_a_checkpoint_needs_photos_to_be_evaluated(tmp_path: Path) -> None:
     file = pack(write_run(tmp_path / "run"), tmp_path)
-    with pytest.raises(PocketuneError, match=r"packed.zip is a run without last.*; give photos"):
+    with pytest.raises(PocketuneError, match=r"packed.zip does not say where its photos are; give"):
         evaluate(file)
     with pytest.raises(PocketuneError, match=r"packed.zip is not a finished run: it has no result"):
         RunRecord.read(file)

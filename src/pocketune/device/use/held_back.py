@@ -106,8 +106,7 @@ def checkpoint_of(model: Model) -> Checkpoint:
     """
     last = model.kit.find(LAST)
     if last is None:
-        nowhere = f"is a run without {LAST}, which says where its photos are"
-        what = nowhere if model.kit.is_run else "is not a run"
+        what = "does not say where its photos are" if model.kit.is_run else "is not a run"
         raise PocketuneError(
             f"{model.kit.path} {what}", remedy=Remedy("name photos", "give photos")
         )
