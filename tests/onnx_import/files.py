@@ -111,3 +111,15 @@ def head(given: str) -> list[onnx.NodeProto]:
         helper.make_node("Flatten", ["pooled"], ["flat"]),
         helper.make_node("Gemm", ["flat", "w"], ["y"]),
     ]
+
+
+def images(count: int = 3) -> torch.Tensor:
+    """Normalized images (count, 3, SIZE, SIZE)."""
+    return torch.randn(count, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(2))
+
+
+def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Compare outputs, by the largest of them."""
+    torch.testing.assert_close(
+        found, expected, rtol=1e-3, atol=1e-4 * float(expected.detach().abs().max())
+    )
