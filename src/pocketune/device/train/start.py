@@ -71,10 +71,9 @@ def start_values(
         BudgetExceeded: The run makes no steps, and its budget has no room to compute a classifier.
         PocketuneError: None of the training photos can be decoded.
     """
-    classes, manifest = run.identity.classes, run.manifest
-    kept = classes == Model.of(origin).classes
+    manifest, photos = run.manifest, run.photos.splits.train
+    kept = run.identity.classes == Model.of(origin).classes
     start = Start(KEPT if kept else RANDOM)
-    photos = run.photos.splits.train
 
     def show(done: int, seconds_left: float) -> None:
         progress.photos(PhotosReport(_PURPOSE, done, len(photos), seconds_left))
@@ -85,8 +84,19 @@ def start_values(
         return _of_pixels(run, origin, make, start, progress, show)
     if not has_closed_form(manifest, photos):
         return _values(run, origin), start
+    return _of_embeddings(run, origin, make, start, cache, show)
 
-    size = manifest.embeddings or 0
+
+def _of_embeddings(
+    run: Run,
+    origin: Kit,
+    make: EngineFactory,
+    start: Start,
+    cache: FeatureCache,
+    show: Callable[[int, float], None],
+) -> tuple[State, Start]:
+    """The same for whole images: the classifier is that of their embeddings."""
+    size = run.manifest.embeddings or 0
 
     def write(path: Path) -> Labels:
         engine = make(run.kit, _values(run, origin))
@@ -101,15 +111,15 @@ def start_values(
         with freed_at_once():
             head = fit_head(embeddings.blocks, run.photos.task, room=head_room(run))
         values = _values(run, origin)
-        if kept:
+        if start.head == KEPT:
             score = _score(values, embeddings, run.photos.task)
             if not _is_better(head, score, run):
                 return values, replace(start, images=len(embeddings), estimate=score)
     if head is None:
         if not run.steps:
-            _refuse(run, means_bytes(size, len(classes)))
+            _refuse(run, means_bytes(size, len(run.identity.classes)))
         return values, start
-    weight, bias = manifest.task.head
+    weight, bias = run.manifest.task.head
     values.update({weight: head.weight, bias: head.bias})
     return values, Start(head.name, len(embeddings), head.score)
 
