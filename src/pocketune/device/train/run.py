@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from pocketune.data import Skipped
     from pocketune.device.engine.base import EngineFactory
     from pocketune.device.memory.estimate import MemoryEstimate
+    from pocketune.device.train.checkpoint import Counters
     from pocketune.device.train.events import EventFile
     from pocketune.tasks import Score
 
@@ -194,18 +195,8 @@ def train(
         identity = RunIdentity(copy.identity, found.fingerprint(), found.classes)
         earlier, deadline = trained_names(opened), began + seconds
         run = Run(copy, settings, found, identity, memory, began, deadline, earlier=earlier)
-        whole_set = most is None
-        copied = describe_copies(found.splits) if whole_set else None
-        notes = (
-            found.describe(),
-            found.describe_alike(),
-            found.describe_untested() if whole_set else None,
-            copied and f"copies  {copied}",
-            found.describe_seen(earlier),
-            None if asked.length_is_given or settings.epochs else _NO_STEPS,
-            note,
-        )
-        for told in filter(None, notes):
+        steps = None if asked.length_is_given or settings.epochs else _NO_STEPS
+        for told in filter(None, (*_about_photos(run), steps, note)):
             shown.note(told)
         with feature_cache(run, shown.note) as cache:
             with closing(shown):
@@ -213,7 +204,7 @@ def train(
                 whole, run = run, within(run, state.engine, refits=is_refitted(run))
             if run.shortened and math.isfinite(run.deadline):
                 shown.note(_limited(whole, run))
-            return _finish(run, state, shown, cache, stop)
+            return _run_to_end(run, state, shown, cache, stop)
 
 
 @usual_arithmetic
@@ -267,7 +258,7 @@ def resume(
         )
         with feature_cache(resumed, shown.note) as cache:
             state = restored_state(checkpoint, resumed, factory)
-            return _finish(resumed, state, shown, cache, stop)
+            return _run_to_end(resumed, state, shown, cache, stop)
 
 
 def _opened(
@@ -318,6 +309,19 @@ def _resolved(settings: TrainSettings, found: Photos, kit: Kit) -> TrainSettings
     )
 
 
+def _about_photos(run: Run) -> tuple[str | None, ...]:
+    """Lines about the photos of a new run; None for what there is nothing to say of."""
+    photos, whole_set = run.photos, run.photos.most is None
+    copied = describe_copies(photos.splits) if whole_set else None
+    return (
+        photos.describe(),
+        photos.describe_alike(),
+        photos.describe_untested() if whole_set else None,
+        copied and f"copies  {copied}",
+        photos.describe_seen(run.earlier),
+    )
+
+
 def _limited(whole: Run, run: Run) -> str:
     """A line about a run whose limit of time leaves room for a part of it."""
     return (
@@ -354,14 +358,14 @@ def _with_photos(
     ).within(settings.budget_bytes)
 
 
-def _finish(
+def _run_to_end(
     run: Run,
     state: TrainState,
     shown: Progress,
     cache: FeatureCache,
     asked: Event | None,
 ) -> TrainResult:
-    """Train to the end of the run."""
+    """Make the steps that are left, describe the classes, and give the result."""
     run = replace(run, photos=cache.photos(run.photos, state.engine))
     metrics = MetricsFile(run.folder / METRICS, keep=state.counters.metrics_bytes)
     before = read_log(metrics.path).seconds
@@ -386,6 +390,11 @@ def _finish(
     if run.photos.most is None and (counters.finished != "time" or counters.step >= run.steps):
         with closing(shown):
             _describe(run, state, shown, cache, asked)
+    return _result(run, counters)
+
+
+def _result(run: Run, counters: Counters) -> TrainResult:
+    """The result of a run that has ended, whose record is updated."""
     record = RunRecord.read(run.folder)
     peak = max(record.peak_memory, process_memory().peak)
     if peak > record.peak_memory:  # what came after the last step counts too
