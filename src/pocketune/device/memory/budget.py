@@ -142,17 +142,8 @@ def check_prediction(
     if estimate.total <= limit:
         return
     if decoding is not None and decoding.most > HEAVY_BYTES:
-        if images is not None:  # large photos of the first batch are gone when graphs are opened
-            places, batch = range(len(images)), manifest.batch
-            first, rest = (
-                checked(images.subset(part), manifest.size, use=use).decoding
-                for part in (places[:batch], places[batch:])
-            )
-            ordered = estimate_prediction(
-                manifest, process=before.current, classes=classes, decoding=rest, first=first
-            )
-            if ordered.total <= limit:
-                return
+        if images is not None and _in_batches(model, before, images, use).total <= limit:
+            return
         if budget is not None:
             _refuse_photo(decoding, without, estimate, budget)
         if granted is not None and estimate.total > granted >= without.total:
@@ -162,6 +153,20 @@ def check_prediction(
         needed = f"predicting needs about {format_size(estimate.total)} ({estimate})"
         raise BudgetExceeded(f"{_short(estimate, budget)}: {needed}; use a smaller kit")
     raise BudgetExceeded(f"{_ended(estimate, limit, 'predicting')}; use a smaller kit")
+
+
+def _in_batches(
+    model: Model, before: ProcessMemory, images: ImageDataset, use: Use | None
+) -> MemoryEstimate:
+    """The estimate of a prediction whose first batch is decoded before the graphs are opened."""
+    manifest, places = model.kit.manifest, range(len(images))
+    first, rest = (
+        checked(images.subset(part), manifest.size, use=use).decoding
+        for part in (places[: manifest.batch], places[manifest.batch :])
+    )
+    return estimate_prediction(
+        manifest, process=before.current, classes=len(model.classes), decoding=rest, first=first
+    )
 
 
 def check_peak(budget: int | None) -> None:

@@ -44,8 +44,7 @@ def describe_known(run: Run, state: TrainState, progress: Progress) -> None:
     groups = run.photos.task.strata(sample.dataset.labels)
     if manifest.embeddings is None or groups is None or run.photos.task.activation != "softmax":
         return
-    classes = len(run.identity.classes)
-    limit = described_photos(classes, manifest.embeddings)
+    limit = described_photos(len(run.identity.classes), manifest.embeddings)
     if not limit:
         return
     engine = state.engine
@@ -54,10 +53,7 @@ def describe_known(run: Run, state: TrainState, progress: Progress) -> None:
     train, validation = sample.part(_even(groups, limit)), run.photos.validation
     held_out = validation and validation.part(_even(validation.dataset.groups, limit))
     first, others = len(train.dataset), len(held_out.dataset) if held_out else 0
-    most, decoding = max(first, others), run.photos.splits.decoding
-    needed = ending_bytes(manifest, classes=classes, photos=most, decoding=decoding)
-    budget = run.settings.budget_bytes
-    if budget is not None and process_memory().current + needed > budget:
+    if not _fits(run, max(first, others)):
         return
     with freed_at_once():
         TrainedNetwork.load_into(engine, run.folder / BEST)
@@ -81,6 +77,16 @@ def describe_known(run: Run, state: TrainState, progress: Progress) -> None:
         with freed_at_once():
             known = Known.fit(embeddings, labels, compared)
         known.save(run.folder, run.identity.kit, state.counters.best_step)
+
+
+def _fits(run: Run, photos: int) -> bool:
+    """Whether the budget has room for describing the classes by so many photos."""
+    budget = run.settings.budget_bytes
+    if budget is None:
+        return True
+    classes, decoding = len(run.identity.classes), run.photos.splits.decoding
+    needed = ending_bytes(run.manifest, classes=classes, photos=photos, decoding=decoding)
+    return process_memory().current + needed <= budget
 
 
 class _TooSlow(Exception):  # noqa: N818 - it is not an error
