@@ -53,7 +53,7 @@ def test_class_means(drawn: tuple[np.ndarray, np.ndarray, int]) -> None:
     variance = np.trace(brute.scatter(exact, labels)) / (rows.shape[1] * (len(rows) - count))
     inverse = np.eye(rows.shape[1]) / variance
     compare(
-        outputs(form.layer(), exact), outputs(brute.gaussian(exact, labels, inverse, count), exact)
+        outputs(form.layer(0), exact), outputs(brute.gaussian(exact, labels, inverse, count), exact)
     )
     (found,) = form.left_out(rows, labels)
     expected = [
@@ -66,12 +66,12 @@ def test_class_means(drawn: tuple[np.ndarray, np.ndarray, int]) -> None:
 def test_class_means_of_single_photos_are_not_certain() -> None:
     rows = np.random.default_rng(0).normal(3, 20, size=(6, 300)).astype(np.float32)
     sums = add_up(brute.blocks(rows, np.arange(6)), Classification(numbered(6)))
-    found = outputs(Means(brute.blocks(rows, np.arange(6)), sums).layer(), rows)
+    found = outputs(Means(brute.blocks(rows, np.arange(6)), sums).layer(0), rows)
     leads = found.diagonal()[:, None] - found
     assert leads.sum() / 30 == pytest.approx(UNSCATTERED, rel=1e-5)
     same = np.ones((6, 300), np.float32)
     sums = add_up(brute.blocks(same, np.arange(6)), Classification(numbered(6)))
-    assert np.isfinite(Means(brute.blocks(same, np.arange(6)), sums).layer()[0]).all()
+    assert np.isfinite(Means(brute.blocks(same, np.arange(6)), sums).layer(0)[0]).all()
 
 
 @given(classes())

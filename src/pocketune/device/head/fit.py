@@ -161,15 +161,18 @@ def _try(
 ) -> tuple[float, Head]:
     """The loss of a form at its best strength, and the layer of that strength."""
     verdict = try_out(form, blocks, sums)
-    index, factor = (verdict.chosen, verdict.factor) if verdict else (0, 1.0)
+    index, factor, loss, score = 0, 1.0, np.inf, None
+    if verdict is not None:
+        index, factor, loss, score = verdict
     weight, bias = form.layer(index)
     weight *= factor
     bias *= factor
     layer = (weight, bias) if projection is None else projection.layer(weight, bias)
-    return verdict.loss if verdict else np.inf, Head(
+    head = Head(
         layer[0].astype(np.float32, copy=False),
         layer[1].astype(np.float32),
         form.name,
         float(form.strengths[index]),
-        verdict.score if verdict else None,
+        score,
     )
+    return loss, head

@@ -60,8 +60,8 @@ class Means:
         change = np.zeros(len(groups))
         yield scores(own, self._lengths, shifts, lengths, groups, self._sums.counts, change)
 
-    def layer(self, index: int = 0) -> tuple[Exact, Exact]:
-        """Weight (C, D) and bias (C,)."""
+    def layer(self, index: int) -> tuple[Exact, Exact]:
+        """Weight (C, D) and bias (C,), for the only strength."""
         assert index == 0
         weight = self._sums.means - self._center
         weight *= self._precision
