@@ -156,7 +156,8 @@ def choose(
     epochs = settings.total_steps(per_epoch) / per_epoch
     if settings.cache == "off" or (settings.cache == "auto" and not epochs):
         return replace(settings, cache="off"), ""
-    if reason := _impossible(manifest, prepares=prepares) if epochs else "no steps are made":
+    reason = _impossible(manifest, prepares=prepares) if epochs else "no steps are made"
+    if reason:
         return _without(settings, reason)
     draws = settings.draws or DRAWS
     where = "memory" if settings.cache == "memory" else "disk"

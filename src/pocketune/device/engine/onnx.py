@@ -123,9 +123,7 @@ class OnnxEngine:
         parts = [self._run_predict(prepared[each], only) for each in slices]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _run_predict(
-        self, prepared: NDArray[Any], only: str | None = None
-    ) -> dict[str, FloatArray]:
+    def _run_predict(self, prepared: NDArray[Any], only: str | None) -> dict[str, FloatArray]:
         """The same of a few images, by one run of the graph."""
         graph = self._graph(PREDICT)
         found = graph.run({self._start: prepared}, only=only)

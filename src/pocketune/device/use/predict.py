@@ -167,7 +167,7 @@ def predict(
     if pictures is not None:
         found = _written(found, images, pictures)
     found = usually_computed(_followed(found, skipped))
-    return found if limit is None else _checked(found, limit)
+    return found if limit is None else _within(limit, found)
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ def _followed(
     yield from skipped
 
 
-def _checked(found: Iterator[Prediction | Skipped], limit: int) -> Iterator[Prediction | Skipped]:
+def _within(limit: int, found: Iterator[Prediction | Skipped]) -> Iterator[Prediction | Skipped]:
     """The same, until memory exceeds the limit."""
     for each in found:
         check_peak(limit)
