@@ -23,6 +23,7 @@ from pocketune.deployment.tflite.values import (
     LAST,
     Result,
     Value,
+    along,
     arrays_of,
     ordered,
     readers_of,
@@ -122,10 +123,8 @@ class Translator:
 
     def add_quantized(self, name: str, values: NDArray[Any], scale: FloatArray, axis: int) -> None:
         """Remember a constant that is stored as integers around 0, and its real values."""
-        shape = [1] * values.ndim
-        if scale.size > 1:
-            shape[axis] = -1
-        self._arrays[name] = (values.astype(np.float32) * scale.reshape(shape)).astype(np.float32)
+        real = values.astype(np.float32) * along(scale, axis, values.ndim)
+        self._arrays[name] = real.astype(np.float32)
         if values.dtype == np.int8:
             self._quantized[name] = values, scale, axis
 

@@ -93,6 +93,14 @@ def attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
+def along(numbers: NDArray[Any], axis: int, rank: int) -> NDArray[Any]:
+    """One number for all, or one for each place along an axis, as it is broadcast to a value."""
+    shape = [1] * rank
+    if numbers.size > 1:
+        shape[axis] = -1
+    return numbers.reshape(shape)
+
+
 def ordered(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
     """A shape with its axes in this order."""
     return tuple(shape[axis] for axis in order)

@@ -84,7 +84,7 @@ def sums(t: Translator, name: str, values: FloatArray, scale: FloatArray) -> Ten
 
 
 def rounded(t: Translator, name: str, values: FloatArray) -> Tensor:
-    """int8 constants with one scale, for an operator of two images."""
+    """int8 constants with one scale, for an operator of two values."""
     largest = float(np.abs(values).max())
     scale = largest / 127 if largest else 1.0
     whole = np.round(values / np.float32(scale)).astype(np.int8)

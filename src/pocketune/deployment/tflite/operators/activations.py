@@ -1,4 +1,4 @@
-"""Functions of one image."""
+"""Functions of one value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounding, and operators of two images."""
+"""Rounding, and operators of two values."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from pocketune.deployment.tflite.values import (
     LAST,
     Result,
     Value,
+    along,
     attributes,
     ordered,
     unsupported,
 )
-from pocketune.deployment.tflite.weights import (
-    rounded,
-    sums,
-)
+from pocketune.deployment.tflite.weights import rounded, sums
 
 _ELEMENTWISE = {"Add": "ADD", "Sub": "SUB", "Mul": "MUL", "Div": "DIV"}
 
@@ -46,11 +44,8 @@ def dequantize(t: Translator, node: onnx.NodeProto) -> None:
     whole, scale = t.array(name), t.array(node.input[1])
     axis = attributes(node).get("axis", 1)
     if len(node.input) > 2 and t.array(node.input[2]).any():
-        zero = t.array(node.input[2])
-        shape = [1] * whole.ndim
-        if zero.size > 1:
-            shape[axis] = -1
-        whole = whole.astype(np.int32) - zero.astype(np.int32).reshape(shape)
+        zero = along(t.array(node.input[2]), axis, whole.ndim)
+        whole = whole.astype(np.int32) - zero.astype(np.int32)
     elif whole.dtype == np.uint8:
         whole = whole.astype(np.int32)
     t.add_quantized(node.output[0], whole, scale, axis)
