@@ -27,34 +27,37 @@ def with_blocks(modules: Sequence[nn.Module]) -> list[nn.Module]:
     """
     found: list[nn.Module] = []
     run: list[nn.Module] = []
-    place = 0
-    while place < len(modules):
-        module = modules[place]
-        place += 1
+    rest = list(modules)
+    while rest:
+        module = rest.pop(0)
         if isinstance(module, Residual):
             found += run
             run = []
-            if place < len(modules) and is_activation(modules[place]):
-                module = Residual([*module.main], [*(module.downsample or ())], modules[place])
-                place += 1
-            joined = _transformer(found, module, modules[place:])
-            if joined is None:
-                found.append(module)
-                continue
-            place += joined.last is not None
-            del found[-1 if joined.norm is None else -2 :]
-            found.append(joined)
+            _add_residual(found, module, rest)
             continue
         run.append(module)
         if is_convolution(module) and is_pointwise(module):
-            behind = list(_behind(modules[place:]))
+            behind = list(_behind(rest))
             is_last = _is_projection(run, behind)
-            if is_last and not _is_expansion(run, behind, modules[place + len(behind) :]):
-                run += behind
-                place += len(behind)
-                found += _last_block(run)
+            if is_last and not _is_expansion(run, behind, rest[len(behind) :]):
+                found += _last_block([*run, *behind])
                 run = []
+                del rest[: len(behind)]
     return found + run
+
+
+def _add_residual(found: list[nn.Module], residual: Residual, rest: list[nn.Module]) -> None:
+    """Add a residual to the row; an activation behind it and attention before it are part of it."""
+    if rest and is_activation(rest[0]):
+        residual = Residual([*residual.main], [*(residual.downsample or ())], rest.pop(0))
+    joined = _transformer(found, residual, rest)
+    if joined is None:
+        found.append(residual)
+        return
+    del found[-1 if joined.norm is None else -2 :]
+    found.append(joined)
+    if joined.last is not None:
+        del rest[0]
 
 
 def _behind(modules: Sequence[nn.Module]) -> Iterator[nn.Module]:

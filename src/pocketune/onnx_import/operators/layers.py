@@ -21,8 +21,10 @@ def _conv(node: Node, file: OnnxFile) -> nn.Module:
     kernel, stride = weight.shape[2:], tuple(node.attributes.get("strides", (1, 1)))
     dilation = tuple(node.attributes.get("dilations", (1, 1)))
     before, after = _padding(node, file, kernel, stride, dilation)
-    same = before != after and all(0 <= b - a <= 1 for a, b in zip(before, after, strict=True))
-    if before != after and not (same and _is_same(node, file, kernel, stride, dilation)):
+    same = before != after and _is_same(
+        before, after, _same_totals(node, file, kernel, stride, dilation)
+    )
+    if before != after and not same:
         raise refusal(node, file, f"pads unequally, by {before} and {after}")
     made = Conv2d(
         weight.shape[1] * groups,
@@ -63,7 +65,8 @@ def _conv_transpose(node: Node, file: OnnxFile) -> nn.Module:
         dilation=options.get("dilations", (1, 1)),
     )
     made.weight.data = tensor_of(weight)
-    if bias is not None and made.bias is not None:
+    if bias is not None:
+        assert made.bias is not None
         made.bias.data = tensor_of(bias)
     return made
 
@@ -87,6 +90,7 @@ def _padding(
 def _same_totals(
     node: Node, file: OnnxFile, kernel: Pair, stride: Pair, dilation: Pair
 ) -> tuple[int, ...]:
+    """Zeros of TensorFlow's SAME on both sides together, for rows and columns."""
     sides = file.shape(node.data[0])[1:]
     return tuple(
         max((-(-side // s) - 1) * s + d * (k - 1) + 1 - side, 0)
@@ -94,11 +98,13 @@ def _same_totals(
     )
 
 
-def _is_same(node: Node, file: OnnxFile, kernel: Pair, stride: Pair, dilation: Pair) -> bool:
-    """Whether a convolution pads as TensorFlow's SAME does, which `Conv2d` can for any size."""
-    before, after = _padding(node, file, kernel, stride, dilation)
-    totals = tuple(a + b for a, b in zip(before, after, strict=True))
-    return totals == _same_totals(node, file, kernel, stride, dilation)
+def _is_same(before: Pair, after: Pair, totals: Pair) -> bool:
+    """Whether a convolution pads as TensorFlow's SAME does, which `Conv2d` can for any size.
+
+    Where a total is odd, one zero more is behind.
+    """
+    pairs = zip(before, after, totals, strict=True)
+    return all(a + b == total and 0 <= b - a <= 1 for a, b, total in pairs)
 
 
 @makes("BatchNormalization")
