@@ -30,6 +30,11 @@ from ..softmax_engine import BATCH, SoftmaxEngine, write_photos, write_softmax_k
 from .examples import Run, StopError
 
 
+def stop(_: Gradients) -> Gradients:
+    """The end of a process in the middle of a run."""
+    raise StopError
+
+
 @pytest.mark.parametrize(
     ("optimizer", "at"),
     [("adam", at) for at in (1, 4, 6, 7, 11, 18)] + [("adam8", 7), ("adam8", 11), ("sgd", 11)],
@@ -37,9 +42,6 @@ from .examples import Run, StopError
 def test_resumed_runs_end_with_the_same_bits(
     optimizer: str, at: int, run: Run, tmp_path: Path
 ) -> None:
-    def stop(_: Gradients) -> Gradients:
-        raise StopError
-
     whole = run(out=tmp_path / "whole", optimizer=optimizer)
     with pytest.raises(StopError):
         run(engine=failing("gradients", at, stop), optimizer=optimizer, checkpoint_every=2)
@@ -52,9 +54,6 @@ def test_resumed_runs_end_with_the_same_bits(
 def test_a_run_that_its_limit_of_time_shortened_says_so(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(_: Gradients) -> Gradients:
-        raise StopError
-
     monkeypatch.setattr(limit_module, "_measure", lambda *_: Pace(0.1, 400.0, opening=0.0))
     with pytest.raises(StopError):
         run(engine=failing("gradients", 2, stop), checkpoint_every=1, seconds=10_000)
@@ -64,9 +63,6 @@ def test_a_run_that_its_limit_of_time_shortened_says_so(
 
 
 def test_a_short_trial_goes_on_with_its_part_of_the_photos(run: Run, tmp_path: Path) -> None:
-    def stop(_: Gradients) -> Gradients:
-        raise StopError
-
     whole = run(out=tmp_path / "whole", most=9)
     with pytest.raises(StopError):
         run(engine=failing("gradients", 4, stop), checkpoint_every=1, most=9)
@@ -78,9 +74,6 @@ def test_a_short_trial_goes_on_with_its_part_of_the_photos(run: Run, tmp_path: P
 def test_a_resumed_run_keeps_what_the_run_before_it_was_trained_on(
     run: Run, tmp_path: Path
 ) -> None:
-    def stop(_: Gradients) -> Gradients:
-        raise StopError
-
     first = run(out=tmp_path / "first")
     with pytest.raises(StopError):
         run(kit=first.run, engine=failing("gradients", 2, stop), checkpoint_every=1)
@@ -107,9 +100,6 @@ def test_a_run_is_trained_by_one_process_at_a_time(run: Run, tmp_path: Path) -> 
 
 
 def test_checkpoints_by_time(run: Run, tmp_path: Path) -> None:
-    def stop(_: Gradients) -> Gradients:
-        raise StopError
-
     with pytest.raises(StopError):
         run(engine=failing("gradients", 5, stop), checkpoint_seconds=1e-9)
     assert Checkpoint.load(tmp_path / "run" / LAST).counters.step == 4
@@ -133,9 +123,6 @@ def test_no_run_to_resume(tmp_path: Path) -> None:
 @pytest.fixture
 def stopped(run: Run, photos: Path, tmp_path: Path) -> Path:
     """A run that stopped at step 4, on its own photos."""
-
-    def stop(_: Gradients) -> Gradients:
-        raise StopError
 
     write_photos(tmp_path / "own")
     with pytest.raises(StopError):
@@ -241,9 +228,6 @@ def test_full_disk(stopped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_validates_on_the_photos_that_its_limit_of_time_left(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(_: Gradients) -> Gradients:
-        raise StopError
-
     monkeypatch.setattr(limit_module, "_measure", lambda *_: Pace(0.1, 500.0, opening=0.0))
     with pytest.raises(StopError):
         run(engine=failing("gradients", 2, stop), checkpoint_every=1, seconds=10_000)
