@@ -16,6 +16,7 @@ from pocketune.compiler.lower import (  # noqa: F401 - their rules register them
     patches,
     places,
     products,
+    reduce,
     resample,
     select,
     shape,

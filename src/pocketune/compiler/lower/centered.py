@@ -20,7 +20,7 @@ from torch import fx
 
 from pocketune.compiler.lower.context import Context
 from pocketune.compiler.lower.elementwise import elementwise
-from pocketune.compiler.lower.shape import channel_sum
+from pocketune.compiler.lower.reduce import channel_sum
 from pocketune.compiler.lower.value import Value
 from pocketune.compiler.passes.activations import NORMALIZED
 

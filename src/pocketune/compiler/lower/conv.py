@@ -20,7 +20,7 @@ from pocketune.compiler.lower.geometry import (
     reached,
 )
 from pocketune.compiler.lower.kernel_gradient import kernel_gradient
-from pocketune.compiler.lower.shape import channel_sum
+from pocketune.compiler.lower.reduce import channel_sum
 from pocketune.compiler.lower.value import Value
 from pocketune.compiler.passes.program import shape_of
 from pocketune.errors import PocketuneError

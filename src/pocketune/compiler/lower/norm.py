@@ -11,7 +11,7 @@ from pocketune.compiler.lower import centered
 from pocketune.compiler.lower.centered import per_channel
 from pocketune.compiler.lower.context import Context, lowers
 from pocketune.compiler.lower.elementwise import elementwise
-from pocketune.compiler.lower.shape import channel_sum
+from pocketune.compiler.lower.reduce import channel_sum
 from pocketune.compiler.lower.value import Value
 
 aten = torch.ops.aten

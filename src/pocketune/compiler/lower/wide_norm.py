@@ -35,7 +35,7 @@ from pocketune.compiler.lower.conv import input_gradient
 from pocketune.compiler.lower.elementwise import elementwise
 from pocketune.compiler.lower.geometry import Geometry, convolve, geometry, kernel_matrix
 from pocketune.compiler.lower.kernel_gradient import kernel_gradient
-from pocketune.compiler.lower.shape import channel_sum
+from pocketune.compiler.lower.reduce import channel_sum
 from pocketune.compiler.lower.value import Value, Widened
 from pocketune.compiler.passes.wide_norms import wide_norm, wide_norm_backward
 
