@@ -5,7 +5,6 @@ from both. Their values come from running the file once, so that no operator on 
 understood here.
 """
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from pocketune.device.engine.session import open_session
-from pocketune.errors import PocketuneError, first_line
+from pocketune.errors import PocketuneError
 from pocketune.onnx_import.rounding import without_rounding
-
-Array = NDArray[Any]
+from pocketune.onnx_import.values import Array, counted_sides, run_twice
 
 OLDEST = 7
 """The first opset in which a dropout or a norm without a mode is one of inference."""
@@ -134,8 +130,8 @@ def read_file(path: Path, size: int) -> OnnxFile:
         )
     shape, channels_last = _fit(inputs[0], path, size)
     images = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    images, values, more = _runs(model, inputs[0], images)
-    scaled = _scaled(model, inputs[0].name, values, more)
+    images, values, more = run_twice(model, inputs[0], images)
+    scaled = counted_sides(model, inputs[0].name, values, more)
     output = graph.output[0].name
     nodes = _needed(_data_nodes(model, inputs[0].name, path, values), output)
     if nodes and nodes[-1].kind in ("Softmax", "LogSoftmax"):  # the loss has its own
@@ -224,74 +220,6 @@ def _fit(images: onnx.ValueInfoProto, path: Path, size: int) -> tuple[list[int],
     batch = sides[0] or 2
     shape = [batch, size, size, 3] if last else [batch, 3, size, size]
     return shape, last
-
-
-def _run(model: onnx.ModelProto, images: str, pixels: Array) -> dict[str, Array]:
-    """All values of a model: its constants, and what each node gives for these images."""
-    watched = onnx.ModelProto()
-    watched.CopyFrom(model)
-    names = [name for node in model.graph.node for name in node.output if name]
-    del watched.graph.output[:]
-    watched.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
-    try:
-        session = open_session(watched.SerializeToString(), as_written=True)
-        found = session.run(names, {images: pixels})
-    except Exception as error:  # the runtime's own types, which have no common base
-        raise PocketuneError(f"the runtime refuses the ONNX file: {first_line(error)}") from error
-    values: dict[str, Array] = dict(zip(names, found, strict=True))
-    for tensor in model.graph.initializer:
-        values[tensor.name] = onnx.numpy_helper.to_array(tensor)
-    values[images] = pixels
-    return values
-
-
-def _runs(
-    model: onnx.ModelProto, images: onnx.ValueInfoProto, pixels: Array
-) -> tuple[Array, dict[str, Array], dict[str, Array] | None]:
-    """The images of the first run, its values, and those for one image more.
-
-    The last are None for a file of a fixed batch. A batch that is open at the input may be fixed
-    inside: an exporter that has seen a single image writes its number into shapes.
-    """
-    is_open = not images.type.tensor_type.shape.dim[0].dim_value
-    try:
-        values = _run(model, images.name, pixels)
-    except PocketuneError:
-        if not is_open:
-            raise
-        return pixels[:1], _run(model, images.name, pixels[:1]), None
-    more = None
-    if is_open:
-        with contextlib.suppress(PocketuneError):
-            more = _run(model, images.name, np.concatenate([pixels, pixels[:1]]))
-    return pixels, values, more
-
-
-def _scaled(
-    model: onnx.ModelProto,
-    images: str,
-    values: Mapping[str, Array],
-    more: Mapping[str, Array] | None,
-) -> dict[str, tuple[int, ...]]:
-    """What `OnnxFile.scaled` is: what differs in a second run with one image more.
-
-    Without that, the first side of every result that has as many rows as there are images counts
-    them.
-    """
-    if more is None:
-        count = len(values[images])
-        results = {images, *(name for node in model.graph.node for name in node.output)}
-        return {
-            name: (1, *(0 for _ in value.shape[1:]))
-            for name, value in values.items()
-            if name in results and value.shape[:1] == (count,)
-        }
-    found = {}
-    for name, value in values.items():
-        sides = tuple(b - a for a, b in zip(value.shape, more[name].shape, strict=True))
-        if any(sides):
-            found[name] = sides
-    return found
 
 
 def _data_nodes(

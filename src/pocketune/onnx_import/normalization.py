@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketune.networks.about import Normalization
-from pocketune.onnx_import.file import Array, Node, OnnxFile
+from pocketune.onnx_import.file import Node, OnnxFile
+from pocketune.onnx_import.values import Array
 
 _NORMALIZE = {"Add", "Sub", "Mul", "Div", "Transpose", "Cast", "Identity", "Slice", "Gather"}
 """Operators of a normalization; others see normalized images. The last two reverse the colors."""

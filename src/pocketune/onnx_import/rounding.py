@@ -8,14 +8,13 @@ smallest code stands for 0, tools leave out the ReLU or ReLU6 before it, which c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-Array = NDArray[Any]
+from pocketune.onnx_import.values import Array
 
 _LINEAR = {"Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "BatchNormalization"}
 """Operators that an activation follows."""

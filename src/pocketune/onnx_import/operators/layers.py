@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from pocketune.layers import Conv2d
-from pocketune.onnx_import.file import Array, Node, OnnxFile
+from pocketune.onnx_import.file import Node, OnnxFile
 from pocketune.onnx_import.operators.registry import constant, makes, refusal, required
 from pocketune.onnx_import.parts import Function, LocalResponseNorm, WithConstant, tensor_of
+from pocketune.onnx_import.values import Array
 
 
 @makes("Conv")

@@ -6,7 +6,8 @@ import numpy as np
 from torch import nn
 
 from pocketune.errors import PocketuneError
-from pocketune.onnx_import.file import Array, Node, OnnxFile
+from pocketune.onnx_import.file import Node, OnnxFile
+from pocketune.onnx_import.values import Array
 
 Make = Callable[[Node, OnnxFile], nn.Module]
 _makers: dict[str, Make] = {}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pocketune.onnx_import.file import Array, Node, OnnxFile
+from pocketune.onnx_import.file import Node, OnnxFile
 from pocketune.onnx_import.operators.registry import (
     constant,
     given,
@@ -26,6 +26,7 @@ from pocketune.onnx_import.parts import (
     Reshape,
     tensor_of,
 )
+from pocketune.onnx_import.values import Array
 
 
 @makes("Pad")
