@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data import class_names, write_photos
+from memory_runs import method_of
 from report import keep, kept, table, write
 
 CLASSES, PHOTOS = 5, 40
@@ -88,16 +89,6 @@ def _work(row: Row) -> float:
     return row.batch * cost * share
 
 
-def method_of(row: Row) -> Any:
-    import pocketune
-
-    if row.method == "signed":
-        return pocketune.TopBlocks() + pocketune.SignedBackward()
-    if row.method == "tinytl" and row.network == "resnet50":
-        return pocketune.TinyTL(lite_residual=False)  # the modules would outgrow the network
-    return pocketune.create_method(row.method)
-
-
 def draft(row: Row) -> tuple[Any, float]:
     """The draft of a row, and the seconds that it took."""
     from pocketune.forecast import draft
@@ -105,7 +96,9 @@ def draft(row: Row) -> tuple[Any, float]:
 
     config = NetworkConfig(row.network, classes=CLASSES, width=row.width)
     began = time.process_time()
-    drafted = draft(config, method_of(row), size=row.size, batch=row.batch, cached=False)
+    drafted = draft(
+        config, method_of(row.method, row.network), size=row.size, batch=row.batch, cached=False
+    )
     return drafted, time.process_time() - began
 
 
@@ -116,7 +109,7 @@ def build_kit(row: Row, out: Path) -> None:
 
     skip_check()
     network = pocketune.create_network(row.network, width=row.width, classes=CLASSES)
-    adapted = pocketune.adapt(network, method_of(row))
+    adapted = pocketune.adapt(network, method_of(row.method, row.network))
     task = pocketune.Classification(tuple(class_names(CLASSES)))
     shape = (8, row.size, row.size, 3)
     images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)

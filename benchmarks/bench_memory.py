@@ -27,14 +27,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
 from data import class_names, write_photos
-from memory_runs import CLASSES, METHODS, PARTS, Row, Run, runs
+from memory_runs import CLASSES, PARTS, Run, method_of, runs
 from report import RESULTS, keep, kept, table, write
 
 TOLERANCE = 0.10, 8_000_000
@@ -79,7 +78,7 @@ def build_kits(part: str, scratch: Path) -> None:
         shape = (8, row.size, row.size, 3)
         images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
         pocketune.compile(
-            pocketune.adapt(network, method_of(row)),
+            pocketune.adapt(network, method_of(row.method, row.network)),
             scratch / row.name,
             batch=row.batch,
             size=row.size,
@@ -88,21 +87,6 @@ def build_kits(part: str, scratch: Path) -> None:
             calibration=Calibration(images) if row.bits == 8 else None,
         )
         print(row.name, file=sys.stderr, flush=True)
-
-
-def method_of(row: Row) -> Any:
-    """The method that a row names."""
-    import pocketune
-    from bench_step import METHODS as CONFIGURED
-
-    if row.method not in METHODS:
-        name, options = CONFIGURED[row.method]
-        return pocketune.create_method(name, **options)
-    if row.method == "signed":
-        return pocketune.TopBlocks() + pocketune.SignedBackward()
-    if row.method == "tinytl" and row.network == "resnet50":
-        return pocketune.TinyTL(lite_residual=False)  # the modules would outgrow the network
-    return pocketune.create_method(row.method)
 
 
 WORK = """

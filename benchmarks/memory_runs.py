@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 CLASSES = 5
 NETWORKS = {
@@ -100,6 +100,22 @@ def _cost(row: Row) -> float:
     """About how long building it and a step take."""
     image = COST.get(row.network, 0.3) * max(row.width, 0.25) ** 2 * (row.size / 224) ** 2
     return row.batch * image * SHARE.get(row.method, 3) + 0.5 * row.width
+
+
+def method_of(name: str, network: str) -> Any:
+    """The method that a row names."""
+    import pocketune
+
+    if name not in METHODS:
+        from bench_step import METHODS as CONFIGURED
+
+        registered, options = CONFIGURED[name]
+        return pocketune.create_method(registered, **options)
+    if name == "signed":
+        return pocketune.TopBlocks() + pocketune.SignedBackward()
+    if name == "tinytl" and network == "resnet50":
+        return pocketune.TinyTL(lite_residual=False)  # the modules would outgrow the network
+    return pocketune.create_method(name)
 
 
 def runs(part: str) -> Iterator[Run]:

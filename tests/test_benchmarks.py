@@ -130,7 +130,7 @@ def test_the_grid_of_pruned_networks(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_a_run_is_predicted_and_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     bench = import_module("bench_memory")
-    row = bench.Row("tiny", 1.0, "last", 4, 8)
+    row = import_module("memory_runs").Row("tiny", 1.0, "last", 4, 8)
     TinyKit().write(tmp_path / row.name)
     write_photos(tmp_path / "small", CLASSES, each=4)
     run = bench.Run(row, "small", ("--steps", "2"))
@@ -145,7 +145,7 @@ def test_kits_to_measure_are_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     bench, pipeline = import_module("bench_memory"), import_module("pocketune.compiler.pipeline")
     monkeypatch.setattr(pipeline, "check_engine", pipeline.check_engine)  # skipped, and restored
-    row = bench.Row("resnet18", 0.25, "last", 1, 32)
+    row = import_module("memory_runs").Row("resnet18", 0.25, "last", 1, 32)
     monkeypatch.setattr(bench, "runs", lambda _part: [bench.Run(row, "small", ())])
     bench.build_kits("small", tmp_path)
     assert Kit.open(tmp_path / row.name).manifest.frozen_bits == 32
