@@ -103,13 +103,8 @@ class Photos:
 def created(data: Path, photos: ImageDataset, size: int) -> nn.Module:
     """The network; the norms, which are folded in the weights, are measured on the photos."""
     made = NETWORKS[NETWORK]
-    network = pocketune.create_network(
-        made.network,
-        weights=str(weights_file(data, NETWORK)),
-        width=made.width,
-        padding=made.padding,
-        classes=CLASSES,
-    )
+    weights = weights_file(data, NETWORK)
+    network = pocketune.create_network(made.network, **made.options(weights), classes=CLASSES)
     return restore_batch_norm(network, sample_batches(network, photos, size=size))
 
 

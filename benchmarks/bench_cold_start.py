@@ -83,13 +83,7 @@ def worker(weights: str, photos: str, what: str, seconds: float, began: float) -
     torch.manual_seed(0)
     train = load_splits(Path(photos) / "train", val_fraction=0.0).train
     one = NETWORKS[NETWORK]
-    network = create_network(
-        one.network,
-        weights=weights,
-        classes=len(train.classes),
-        width=one.width,
-        padding=one.padding,
-    )
+    network = create_network(one.network, **one.options(weights), classes=len(train.classes))
     head = network.get_submodule(anatomy(network).classifier[-1])
     everything, normalize = what == "all layers", about(network).normalization
     network.requires_grad_(everything)

@@ -71,9 +71,7 @@ def around_mobilenet(data: Path, scratch: Path) -> Path:
     photos, _, _ = imagenette(data, scratch / "imagenette")
     network = create_measured(
         made.network,
-        weights=str(weights_file(data, NETWORK)),
-        width=made.width,
-        padding=made.padding,
+        **made.options(weights_file(data, NETWORK)),
         size=SIZES[-1],
         photos=photos,
     )

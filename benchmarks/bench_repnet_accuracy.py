@@ -110,9 +110,7 @@ class Bench:
         self.sets = {name: unpack(options.data, name, scratch / name) for name in SETS}
         self.whole = create_measured(
             made_for.network,
-            weights=str(weights_file(options.data, options.network)),
-            width=made_for.width,
-            padding=made_for.padding,
+            **made_for.options(weights_file(options.data, options.network)),
             size=made_for.size,
             photos=self.train,
         )

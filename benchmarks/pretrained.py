@@ -26,15 +26,18 @@ class Pretrained:
         """The network with these weights, for a comparison."""
         return {**asdict(self), "weights": str(weights)}
 
+    def options(self, weights: Path | str | None) -> dict[str, Any]:
+        """Those of `create_network` for these weights; random ones for None."""
+        named = None if weights is None else str(weights)
+        return {"weights": named, "width": self.width, "padding": self.padding}
+
     def kit(self, out: Path, method: Method, weights: Path | None, photos: Path) -> None:
         """Build the kit that `pocketune train` would build; no weights are random ones."""
         build_kit(
             out,
             network=self.network,
             method=method,
-            weights=None if weights is None else str(weights),
-            width=self.width,
-            padding=self.padding,
+            **self.options(weights),
             size=self.size,
             batch=BATCH,
             photos=load_splits(photos / "train", val_fraction=0.0).train,
