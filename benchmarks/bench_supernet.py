@@ -39,6 +39,8 @@ NAME = "mbv2-w0.35"
 SIZES = (64, 80, 96)
 MODULES = {"module_groups": (2, 4), "module_kernels": (3, 5)}
 ESTIMATED, SAMPLED = 600, 31
+Scores = dict[str, tuple[float, float]]
+"""What `Judge` measures, by sub-network."""
 
 
 def everything(data: Path, scratch: Path, folder: Path) -> ImageDataset:
@@ -105,6 +107,68 @@ def chosen(space: Space) -> dict[str, SubnetConfig]:
     }
 
 
+def pretrain(
+    supernet: Supernet,
+    teacher: nn.Module,
+    out: Path,
+    scratch: Path,
+    options: argparse.Namespace,
+) -> float:
+    """Shrink a supernet, unless its file is there without progress; gives the CPU minutes."""
+    if out.exists() and not out.with_suffix(".progress.safetensors").exists():
+        return 0.0
+    start = cpu_minutes()
+    recipe = ShrinkingRecipe(
+        epochs=options.epochs, start="depth", lr=options.lr, batch=options.batch
+    )
+    pocketune.pretrain_supernet(
+        supernet,
+        everything(options.data, scratch, scratch / "all"),
+        out,
+        recipe=recipe,
+        teacher=teacher,
+        accelerator="cpu",
+        progress=console(),
+    )
+    return cpu_minutes() - start
+
+
+def cpu_minutes() -> float:
+    """Minutes of the processor that this process has taken."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return (used.ru_utime + used.ru_stime) / 60
+
+
+def publish(
+    supernet: Supernet,
+    before: Scores,
+    after: Scores,
+    teacher: float,
+    minutes: float,
+    options: argparse.Namespace,
+) -> None:
+    """Write the table: a row for each sub-network."""
+    rows = []
+    for label, config in chosen(supernet.space).items():
+        macs = macs_of(supernet.space, config, SIZES[-1]).inference / 1e6
+        parameters = sum(p.numel() for p in supernet.subnet(config).parameters()) / 1e6
+        figures = [f"{value:.1f}" for pair in (before[label], after[label]) for value in pair]
+        rows.append([label, f"{macs:.1f}", f"{parameters:.2f}", *figures])
+    header = ["sub-network", "MACs (M)", "parameters (M)", "top-1 before", "agreement before"]
+    header += ["top-1 after", "agreement after"]
+    note = (
+        f"Supernet around {NAME}, {SIZES[-1]} px. Top-1 among 1000 classes and agreement with the "
+        f"pretrained network, in percent of 500 validation photos of Imagenette (about ±4); the "
+        f"pretrained network itself has {teacher:.1f}. Statistics of batch norms are "
+        f"re-estimated on {ESTIMATED} training photos. Shrinking in depth and width, "
+        f"{options.epochs} epochs a long phase over the 3,419 training photos of Imagenette and "
+        f"flowers at {SIZES[0]} to {SIZES[-1]} px: {minutes:.0f} CPU minutes in this run."
+    )
+    name = "supernet_modules" if options.modules else "supernet"
+    title = "A supernet before and after progressive shrinking"
+    write(name, title, f"{note}\n\n{table(header, rows)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="file of the supernet; by default it is removed")
@@ -115,22 +179,14 @@ def main() -> None:
     options = parse(parser)
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    made_for = NETWORKS[NAME]
+    made_for, weights = NETWORKS[NAME], weights_file(options.data, NAME)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         out = options.out or scratch / "supernet.safetensors"
-        weights = weights_file(options.data, NAME)
-        teacher = pocketune.create_network(
-            made_for.network, weights=str(weights), width=made_for.width, padding=made_for.padding
-        )
+        teacher = pocketune.create_network(made_for.network, **made_for.options(weights))
         judge = Judge(options.data, scratch, teacher, SIZES[-1])
         whole = create_measured(
-            made_for.network,
-            weights=str(weights),
-            width=made_for.width,
-            padding=made_for.padding,
-            size=SIZES[-1],
-            photos=judge.train,
+            made_for.network, **made_for.options(weights), size=SIZES[-1], photos=judge.train
         )
         modules = MODULES if options.modules else {}
         supernet = Supernet.from_network(whole, sizes=SIZES, **modules)
@@ -138,50 +194,10 @@ def main() -> None:
         configs = chosen(supernet.space)
         before = {label: judge(supernet, config) for label, config in configs.items()}
         print(judge.teacher, before, flush=True)
-        start = resource.getrusage(resource.RUSAGE_SELF)
-        if not out.exists() or out.with_suffix(".progress.safetensors").exists():
-            photos = everything(options.data, scratch, scratch / "all")
-            pocketune.pretrain_supernet(
-                supernet,
-                photos,
-                out,
-                recipe=ShrinkingRecipe(
-                    epochs=options.epochs, start="depth", lr=options.lr, batch=options.batch
-                ),
-                teacher=teacher,
-                accelerator="cpu",
-                progress=console(),
-            )
+        minutes = pretrain(supernet, teacher, out, scratch, options)
         supernet = pocketune.load_supernet(out)
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        minutes = (used.ru_utime + used.ru_stime - start.ru_utime - start.ru_stime) / 60
         after = {label: judge(supernet, config) for label, config in configs.items()}
-    rows = []
-    for label, config in configs.items():
-        macs = macs_of(supernet.space, config, SIZES[-1]).inference / 1e6
-        parameters = sum(p.numel() for p in supernet.subnet(config).parameters()) / 1e6
-        figures = [f"{value:.1f}" for pair in (before[label], after[label]) for value in pair]
-        rows.append([label, f"{macs:.1f}", f"{parameters:.2f}", *figures])
-    header = [
-        "sub-network",
-        "MACs (M)",
-        "parameters (M)",
-        "top-1 before",
-        "agreement before",
-        "top-1 after",
-        "agreement after",
-    ]
-    note = (
-        f"Supernet around {NAME}, {SIZES[-1]} px. Top-1 among 1000 classes and agreement with the "
-        f"pretrained network, in percent of 500 validation photos of Imagenette (about ±4); the "
-        f"pretrained network itself has {judge.teacher:.1f}. Statistics of batch norms are "
-        f"re-estimated on {ESTIMATED} training photos. Shrinking in depth and width, "
-        f"{options.epochs} epochs a long phase over the 3,419 training photos of Imagenette and "
-        f"flowers at {SIZES[0]} to {SIZES[-1]} px: {minutes:.0f} CPU minutes in this run."
-    )
-    name = "supernet_modules" if options.modules else "supernet"
-    title = "A supernet before and after progressive shrinking"
-    write(name, title, f"{note}\n\n{table(header, rows)}")
+    publish(supernet, before, after, judge.teacher, minutes, options)
 
 
 if __name__ == "__main__":
