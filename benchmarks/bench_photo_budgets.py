@@ -16,6 +16,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,29 +125,35 @@ def prepare_run(folder: Path) -> None:
     )
 
 
+def judged(
+    found: dict[str, Any] | None, free: dict[str, Any] | None, budget: int
+) -> tuple[str, str]:
+    """How a run kept its budget in MB, in a word and as a cell; `free` is that without one."""
+    if found is None:
+        return "missing", "not measured"
+    peak, limit = f"{found['peak'] / 1e6:.1f}", budget * 1_000_000
+    if found["peak"] > limit or (found["ended"] and not found["refused"]):
+        return "broken", f"**{peak}, broken**"
+    if found["refused"] and free and free["peak"] <= SHARE * limit:
+        return "strict", "**refused without need**"
+    return "kept", "refused" if found["refused"] else peak
+
+
 def publish(results: dict[str, dict[str, Any]]) -> None:
     """The table, and how many budgets were broken or strict without need."""
-    rows, broken, strict, count = [], 0, 0, 0
-    for number, kind in enumerate(KINDS):
-        for command in COMMANDS:
-            free = results.get(f"{number} {command} None")
-            cells = []
-            for budget in sorted(BUDGETS):
-                found, limit = results.get(f"{number} {command} {budget}"), budget * 1_000_000
-                if found is None:
-                    cells.append("not measured")
-                    continue
-                count += 1
-                cell = "refused" if found["refused"] else f"{found['peak'] / 1e6:.1f}"
-                if found["peak"] > limit or (found["ended"] and not found["refused"]):
-                    broken, cell = broken + 1, f"**{found['peak'] / 1e6:.1f}, broken**"
-                elif found["refused"] and free and free["peak"] <= SHARE * limit:
-                    strict, cell = strict + 1, "**refused without need**"
-                cells.append(cell)
-            size = " x ".join(map(str, kind.size))
-            alone = f"{free['peak'] / 1e6:.1f}" if free else ""
-            rows.append([kind.name, size, command, alone, *cells])
+    rows, told = [], Counter[str]()
+    for (number, kind), command in product(enumerate(KINDS), COMMANDS):
+        free = results.get(f"{number} {command} None")
+        cells = []
+        for budget in sorted(BUDGETS):
+            what, cell = judged(results.get(f"{number} {command} {budget}"), free, budget)
+            told[what] += 1
+            cells.append(cell)
+        size = " x ".join(map(str, kind.size))
+        alone = f"{free['peak'] / 1e6:.1f}" if free else ""
+        rows.append([kind.name, size, command, alone, *cells])
     drawn = len(KINDS) * len(COMMANDS) * len(BUDGETS)
+    count, broken, strict = drawn - told["missing"], told["broken"], told["strict"]
     note = (
         f"Peak resident memory of the whole process, in MB, in {count} of {drawn} runs with a "
         f"budget; without one only where one is refused. Budgets broken: {broken or 'none'}. "
@@ -176,11 +184,9 @@ def main() -> None:
                 print(label, results[label], file=sys.stderr, flush=True)
             return results[label]
 
-        for budget in BUDGETS:
-            for number in range(len(KINDS)):
-                for command in COMMANDS:
-                    if once(number, command, budget)["refused"]:
-                        once(number, command, None)
+        for budget, number, command in product(BUDGETS, range(len(KINDS)), COMMANDS):
+            if once(number, command, budget)["refused"]:
+                once(number, command, None)
     publish(results)
 
 
