@@ -341,6 +341,24 @@ def report(results: dict[str, Any], options: argparse.Namespace) -> None:
     write(NAME, "Feature extractor adaptation", "\n\n".join(paragraphs))
 
 
+def missing(
+    found: dict[str, Any], photos: Path, supernet: Path, options: argparse.Namespace, seed: int
+) -> Iterator[dict[str, Any]]:
+    """What is not known yet of a set and a seed: the predictor, and then the search."""
+    searches = not options.no_search and "scores" not in found
+    if found and not searches:
+        return
+    search = opened(photos, supernet, options, seed)
+    if not found:
+        yield predicted(search, seed)
+    else:  # from the folder of a search that was stopped
+        search.adapt()
+        search.measure()
+    if searches:
+        test = load_splits(photos / "test", val_fraction=0.0).train
+        yield searched(search, test, seed)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--supernet", type=Path, help="a pretrained one, of bench_supernet.py")
@@ -367,18 +385,9 @@ def main() -> None:
         for seed in range(options.seeds):
             for each, photos in folders.items():
                 found = results.setdefault(f"{each} {seed}", {})
-                if not found or ("scores" not in found and not options.no_search):
-                    search = opened(photos, supernet, options, seed)
-                    if not found:
-                        found.update(predicted(search, seed))
-                        keep(NAME, results)
-                    else:  # from the folder of a search that was stopped
-                        search.adapt()
-                        search.measure()
-                    if not options.no_search:
-                        test = load_splits(photos / "test", val_fraction=0.0).train
-                        found.update(searched(search, test, seed))
-                        keep(NAME, results)
+                for part in missing(found, photos, supernet, options, seed):
+                    found.update(part)
+                    keep(NAME, results)
     report(results, options)
 
 
