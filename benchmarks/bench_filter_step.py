@@ -74,6 +74,17 @@ def kit_step(network: nn.Module, folder: Path, batch: int, size: int) -> Step:
     return lambda images, labels: engine.gradients(images, labels, np.random.default_rng(0))
 
 
+def measure(networks: list[nn.Module], how: str, options: argparse.Namespace) -> list[float]:
+    """Milliseconds of a step of each network, in eager PyTorch or from a kit."""
+    if how == "eager":
+        return race(list(map(eager_step, networks)), options)
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = (Path(scratch) / str(number) for number in range(len(networks)))
+        made = zip(networks, folders, strict=True)
+        steps = [kit_step(each, folder, options.batch, options.size) for each, folder in made]
+        return race(steps, options)
+
+
 def race(steps: list[Step], options: argparse.Namespace) -> list[float]:
     """Milliseconds of each."""
     rng = np.random.default_rng(0)
@@ -104,18 +115,11 @@ def main() -> None:
         for layers in (2, 4, every):
             networks = [adapted(name, layers, patch) for patch in PATCHES]
             chains = about(networks[1]).filter_chains
+            count = "all" if layers == every else str(layers)
+            linked = ", ".join(str(len(chain)) for chain in chains)
             for how in ("eager", "kit"):
-                with tempfile.TemporaryDirectory() as scratch:
-                    make = {
-                        "eager": eager_step,
-                        "kit": lambda n, folder=Path(scratch): kit_step(
-                            n, folder / str(id(n)), options.batch, options.size
-                        ),
-                    }[how]
-                    took = race([make(network) for network in networks], options)
+                took = measure(networks, how, options)
                 gains = [f"{took[0] / ms:.2f}" for ms in took[1:]]
-                count = "all" if layers == every else str(layers)
-                linked = ", ".join(str(len(chain)) for chain in chains)
                 rows.append([title, count, linked, how, *(f"{ms:.0f}" for ms in took), *gains])
                 print(*rows[-1], flush=True)
     header = ["network", "last layers", "chains of", "step", "exact, ms", "patch 2, ms"]
