@@ -92,24 +92,12 @@ class Search:
             self.supernet = loaded.with_classes(len(self.task.classes))
         self.space = self.supernet.space
         self.journal = Journal(folder, self._asked(supernet))
-        record, before = self.journal.record, self._seconds_before()
-        clock.before = sum(record.seconds.values()) - before
-        process = record.process or process_bytes(photos, TrainSettings(seed=settings.seed))
-        Limits(budget=settings.budget_bytes).check_process(process)
-        decodings = {size: load_splits(photos, size=size).decoding for size in self.genome.sizes}
-        self.forecaster = Forecaster(
-            self.space, method, settings.batch, self.task, process, decodings
-        )
-        kit = record.kit if record.limits == settings.limits else None
-        self.journal.write(process=process, limits=settings.limits, kit=kit, before=before)
-        self._kept = {each.config: each for each in record.forecasts}
+        self._kept = {each.config: each for each in self.journal.record.forecasts}
         # An interrupted search has asked for some of these: this one learns from those that it
         # asks for itself, so that it ends as if there had been no other.
         self._made: dict[SubnetConfig, Forecast] = {}
-        require_feasible(self.forecast(self._ends[0]), settings)
-        if settings.time is not None:
-            self._keep_time_for_kit()
-        self.journal.spend("start", time.monotonic() - clock.began)
+        self.forecaster = self._forecaster(photos)
+        self._begin()
 
     def adapt(self) -> None:
         """The first phase."""
@@ -149,17 +137,7 @@ class Search:
                 self.settings.seed,
             )
             predict = _CountedPredict(predictor.predict)
-            chooser = Chooser(
-                self.space,
-                self.genome,
-                predict,
-                self.forecast,
-                lambda: list(self._made.values()),
-                self.settings,
-                GENERATIONS,
-                self._clock.left,
-                self._numbered("searching for the best"),
-            )
+            chooser = self._chooser(predict)
             front = chooser.front(genes)
             found = self._measured(chooser.finalists(genes))
             costs = self.costs()
@@ -215,6 +193,30 @@ class Search:
             self._kept[config] = self.forecaster(config)
             self.journal.write(forecasts=tuple(self._kept.values()))
         return self._made.setdefault(config, self._kept[config])
+
+    def costs(self) -> CostModel:
+        """Estimates from all forecasts of this search."""
+        return CostModel(self.space, self.genome, list(self._made.values()), self.settings)
+
+    def _forecaster(self, photos: Path) -> Forecaster:
+        """What forecasts sub-networks, in a process that is measured first."""
+        settings, record = self.settings, self.journal.record
+        process = record.process or process_bytes(photos, TrainSettings(seed=settings.seed))
+        Limits(budget=settings.budget_bytes).check_process(process)
+        decodings = {size: load_splits(photos, size=size).decoding for size in self.genome.sizes}
+        return Forecaster(self.space, self.method, settings.batch, self.task, process, decodings)
+
+    def _begin(self) -> None:
+        """Go on from the record; check the limits by the forecast of the smallest sub-network."""
+        record, before, limits = self.journal.record, self._seconds_before(), self.settings.limits
+        self._clock.before = sum(record.seconds.values()) - before
+        kit = record.kit if record.limits == limits else None
+        process = self.forecaster.process
+        self.journal.write(process=process, limits=limits, kit=kit, before=before)
+        require_feasible(self.forecast(self._ends[0]), self.settings)
+        if self.settings.time is not None:
+            self._keep_time_for_kit()
+        self.journal.spend("start", time.monotonic() - self._clock.began)
 
     def _asked(self, supernet: Path) -> Asked:
         photos = hashlib.sha256()
@@ -274,9 +276,19 @@ class Search:
             left = min(left, self._clock.left("forecasts"))
             self._show("forecasting memory", done, len(configs), left)
 
-    def costs(self) -> CostModel:
-        """Estimates from all forecasts of this search."""
-        return CostModel(self.space, self.genome, list(self._made.values()), self.settings)
+    def _chooser(self, predict: Predict) -> Chooser:
+        """What searches by these predictions."""
+        return Chooser(
+            self.space,
+            self.genome,
+            predict,
+            self.forecast,
+            lambda: list(self._made.values()),
+            self.settings,
+            GENERATIONS,
+            self._clock.left,
+            self._numbered("searching for the best"),
+        )
 
     def _measured(self, finalists: list[Finalist]) -> list[Finalist]:
         """The finalists with measured accuracies, the best first; of equal ones, the predicted."""
