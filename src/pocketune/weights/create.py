@@ -1,7 +1,6 @@
 """Creating networks, with or without pretrained weights."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,10 @@ from pocketune.networks.anatomy.output import classifier_layers
 from pocketune.networks.architectures.backbone import Backbone, stages_of
 from pocketune.networks.architectures.dense import DenseNetwork, backbone_config
 from pocketune.networks.config import NetworkConfig
-from pocketune.networks.registry import is_dense, make_network, with_published_options
+from pocketune.networks.registry import is_dense, make_network
 from pocketune.surgery.norms import use_norms
 from pocketune.surgery.truncate import truncate
-from pocketune.weights.describe import (
-    Weights,
-    completed,
-    fetched,
-    followed,
-    has_decode_head,
-    on_backbone,
-)
+from pocketune.weights.describe import Weights, described
 from pocketune.weights.download import download
 from pocketune.weights.formats.files import load_state, read_state, unwrap
 from pocketune.weights.formats.folded import is_folded, load_folded
@@ -130,30 +122,25 @@ def create_network(
         check_normalization(normalization)
     if feature_fusion is not None:
         check_truth(feature_fusion=feature_fusion)
-    weights = fetched(name, weights, width, padding, feature_fusion is not False, depth)
-    config = NetworkConfig(
+    config, weights, recorded, of_backbone = described(
         name,
-        classes,
-        hidden=hidden or {},
-        **followed(
-            name,
-            weights,
-            width=width,
-            padding=padding,
-            backbone=backbone,
-            head_channels=head_channels,
-            output_stride=output_stride,
-            norm=norm,
-            standardized=standardized,
-            depth=depth,
-        ),
+        weights,
+        classes=classes,
+        feature_fusion=feature_fusion,
+        hidden=hidden,
         subnet=subnet,
+        first_blocks=first_blocks,
+        width=width,
+        padding=padding,
+        backbone=backbone,
+        head_channels=head_channels,
+        output_stride=output_stride,
+        norm=norm,
+        standardized=standardized,
+        depth=depth,
     )
-    if is_dense(name):
-        config = replace(config, first_blocks=first_blocks)
-        if weights is not None and not has_decode_head(weights):
-            return _on_backbone(with_published_options(config), weights, normalization)
-    config, recorded = completed(config, weights, feature_fusion)
+    if weights is not None and of_backbone:
+        return _on_backbone(config, weights, normalization)
     normalization = normalization or recorded
     network = build(config)
     known = None if weights is None else _load(network, config, weights, normalization)
@@ -173,7 +160,6 @@ def _on_backbone(
     config: NetworkConfig, weights: Weights, normalization: Normalization | None
 ) -> nn.Module:
     """The network of `config` with a backbone of these weights and a random head."""
-    config = on_backbone(config, weights)
     network = make_network(config)
     options = backbone_config(config).to_dict()
     del options["classes"], options["feature_fusion"]  # those of the weights

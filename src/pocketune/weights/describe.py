@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,48 +27,39 @@ from pocketune.weights.width import width_of
 
 Weights = str | PathLike[str] | nn.Module | Mapping[str, Tensor]
 
-_OF_HEAD = {"backbone", "head_channels", "output_stride"}
+_OF_HEAD = ("backbone", "head_channels", "output_stride")
+FOLLOWED = ("width", "padding", *_OF_HEAD, "norm", "standardized", "depth")
+"""Options of `create_network` that follow the weights where they are None."""
+
+
+class Described(NamedTuple):
+    """What `create_network` builds.
+
+    Attributes:
+        config: Of the network; with the blocks that the weights have, if it classifies pixels.
+        weights: Those to load; of the hub, the file.
+        normalization: That of the weights, if it is described.
+        of_backbone: Whether the weights are those of a backbone, and the decode head is random.
+    """
+
+    config: NetworkConfig
+    weights: Weights | None
+    normalization: Normalization | None = None
+    of_backbone: bool = False
 
 
 def describe_network(
     name: str,
     *,
     weights: Weights | None = None,
-    classes: int = 1000,
-    width: float | None = None,
-    padding: str | None = None,
-    backbone: str | None = None,
-    head_channels: int | None = None,
-    output_stride: int | None = None,
-    norm: str | None = None,
-    standardized: bool | None = None,
     first_blocks: int | None = None,
+    **options: Any,
 ) -> NetworkConfig:
     """The config of the network that `create_network` would build, without loading weights.
 
     Args and errors are those of `create_network`.
     """
-    weights = fetched(name, weights, width, padding, True, None)
-    config = NetworkConfig(
-        name,
-        classes,
-        **followed(
-            name,
-            weights,
-            width=width,
-            padding=padding,
-            backbone=backbone,
-            head_channels=head_channels,
-            output_stride=output_stride,
-            norm=norm,
-            standardized=standardized,
-        ),
-    )
-    if is_dense(name):
-        config = replace(config, first_blocks=first_blocks)
-        if weights is not None and not has_decode_head(weights):
-            return on_backbone(with_published_options(config), weights)
-    config = completed(config, weights, None)[0]
+    config = described(name, weights, first_blocks=first_blocks, **options).config
     if first_blocks is None or is_dense(name):
         return config
     network = build(config)
@@ -78,7 +69,44 @@ def describe_network(
     return shorter
 
 
-def fetched(
+def described(
+    name: str,
+    weights: Weights | None,
+    *,
+    classes: int = 1000,
+    feature_fusion: bool | None = None,
+    hidden: Mapping[str, int] | None = None,
+    subnet: Mapping[str, Any] | None = None,
+    first_blocks: int | None = None,
+    **asked: Any,
+) -> Described:
+    """The network of these options of `create_network`, before any blocks are cut off.
+
+    Args:
+        name: Of the network.
+        weights: Those that it is asked to have.
+        classes: See `create_network`, as the next ones.
+        feature_fusion: None follows the weights.
+        hidden: None for no pruned blocks, except those of the weights.
+        subnet: None follows the weights.
+        first_blocks: Only of the backbone of a network that classifies pixels.
+        asked: The options of `FOLLOWED`, where they are not to follow the weights.
+    """
+    asked = {**dict.fromkeys(FOLLOWED), **asked}
+    fusion = feature_fusion is not False
+    weights = _fetched(name, weights, asked["width"], asked["padding"], fusion, asked["depth"])
+    followed = _followed(name, weights, asked)
+    config = NetworkConfig(name, classes, hidden=hidden or {}, subnet=subnet, **followed)
+    if is_dense(name):
+        config = replace(config, first_blocks=first_blocks)
+        if weights is not None and not _has_decode_head(weights):
+            config = _on_backbone(with_published_options(config), weights)
+            return Described(config, weights, of_backbone=True)
+    config, normalization = _completed(config, weights, feature_fusion)
+    return Described(config, weights, normalization)
+
+
+def _fetched(
     name: str,
     weights: Weights | None,
     width: float | None,
@@ -109,7 +137,7 @@ def fetched(
     return fetch(weights) if is_hub(weights) else weights
 
 
-def followed(name: str, weights: Weights | None, **asked: Any) -> dict[str, Any]:
+def _followed(name: str, weights: Weights | None, asked: dict[str, Any]) -> dict[str, Any]:
     """Options of a config: those that are asked for, else those of the weights.
 
     Those of a decode head follow weights of the same network alone. A file without a description
@@ -132,7 +160,7 @@ def followed(name: str, weights: Weights | None, **asked: Any) -> dict[str, Any]
     }
 
 
-def completed(
+def _completed(
     config: NetworkConfig, weights: Weights | None, fusion: bool | None
 ) -> tuple[NetworkConfig, Normalization | None]:
     """The config with what is known of the weights' network; and its normalization.
@@ -177,12 +205,12 @@ def _ending_as(config: NetworkConfig, there: NetworkConfig, source: str) -> Netw
     return replace(config, first_blocks=there.first_blocks)
 
 
-def on_backbone(config: NetworkConfig, weights: Weights) -> NetworkConfig:
+def _on_backbone(config: NetworkConfig, weights: Weights) -> NetworkConfig:
     """The config of a decode head over a backbone of these weights.
 
     It has the blocks of the weights, with the pruned ones and the lite residual modules.
     """
-    source = completed(backbone_config(config), weights, None)[0]
+    source = _completed(backbone_config(config), weights, None)[0]
     first_blocks = config.first_blocks or source.first_blocks
     config = replace(config, subnet=source.subnet, first_blocks=first_blocks)
     if not source.hidden and not source.branches:
@@ -203,7 +231,7 @@ def on_backbone(config: NetworkConfig, weights: Weights) -> NetworkConfig:
     return replace(config, hidden=moved(source.hidden), branches=moved(source.branches))
 
 
-def has_decode_head(weights: Weights) -> bool:
+def _has_decode_head(weights: Weights) -> bool:
     """Whether weights are those of a network that classifies pixels, or only of a backbone."""
     if isinstance(weights, nn.Module):
         weights = weights.state_dict()
