@@ -1,4 +1,4 @@
-"""A whole search: what it writes, what it refuses, and that a kill in any phase changes nothing."""
+"""A whole search: what it writes, and that a kill in any phase changes nothing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -23,54 +21,32 @@ from safetensors.torch import load_file
 
 from pocketune.device.train import train
 from pocketune.device.train.interrupt import Interrupted
-from pocketune.device.train.progress import EpochReport, PhotosReport, Silent
+from pocketune.device.train.progress import EpochReport, Silent
 from pocketune.device.train.record import RunRecord
 from pocketune.errors import PocketuneError
-from pocketune.extractor import Record, adapt_extractor, adaptation, adapting, choosing, predictor
+from pocketune.extractor import Record, adapting
 from pocketune.extractor import clock as clock_module
 from pocketune.extractor import search as search_module
-from pocketune.extractor.clock import KIT, Clock
-from pocketune.extractor.costs import Forecaster
-from pocketune.extractor.record import ADAPTED, CHOSEN, FRONT, RECORD, Finalist, Forecast
+from pocketune.extractor.clock import Clock
+from pocketune.extractor.record import ADAPTED, CHOSEN, FRONT, RECORD
 from pocketune.extractor.search import FEWEST_PAIRS
 from pocketune.extractor.settings import ExtractorSettings
-from pocketune.extractor.shapes import Tables
-from pocketune.extractor.spaces import genes_of, genome_of
 from pocketune.kit.kit import Kit
 from pocketune.methods import TinyTL
 from pocketune.processes.command import run_command
-from pocketune.supernet import SubnetConfig, Supernet, save_supernet
 from pocketune.weights import load_network
 
-from ..device.softmax_engine import CLASSES, write_photos
-from .small import space, supernet
+from ..device.softmax_engine import CLASSES
+from .searches import BUDGET, Kill, Search, no_kit, run
 
-PROCESS = 50_000_000
-BUDGET = PROCESS + 4_000_000
-Search = Callable[..., Record]
-
-
-class Kill(Silent):
-    """Ends the process, in effect, at the report of this number whose purpose begins like this."""
-
-    def __init__(self, purpose: str = "none", number: int = 1) -> None:
-        self._purpose, self._left = purpose, number
-        self.seen: set[str] = set()
-
-    def photos(self, report: PhotosReport) -> None:
-        self.seen.add(report.purpose)
-        assert report.seconds_left >= 0
-        assert 1 <= report.done <= report.photos
-        self._left -= report.purpose.startswith(self._purpose)
-        if not self._left:
-            raise KeyboardInterrupt
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 KILLED = """
 import os, signal, sys
 from contextlib import contextmanager
 from pathlib import Path
-from tests.extractor.test_adapting import Kill, no_kit, quickened, run
+from tests.extractor.searches import Kill, no_kit, quickened, run
 
 class Killed(Kill):
     def photos(self, report):
@@ -92,66 +68,6 @@ class KilledTraining(Silent):
         raise KeyboardInterrupt
 
 
-def forecast(self: Forecaster, config: SubnetConfig, *, cached: bool = True) -> Forecast:
-    """Grows with the sub-network, at once."""
-    genome = genome_of(self.space)
-    genes = genes_of(genome, [config])
-    macs = int(Tables.of(self.space, genome).features(genes)[0, 6])
-    return Forecast(
-        config=self.space.canonical(config),
-        memory=self.process + 10 * macs,
-        step_seconds=macs * 1e-9,
-        macs=macs,
-        training_macs=2 * macs,
-    )
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Photos and a supernet."""
-    folder = tmp_path_factory.mktemp("inputs")
-    write_photos(folder / "photos", each=12)
-    save_supernet(supernet(), folder / "supernet.safetensors")
-    return folder
-
-
-@contextmanager
-def quickened() -> Iterator[None]:
-    """Forecasts from multiplications, and short searches."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Forecaster, "__call__", forecast)
-        patch.setattr(search_module, "process_bytes", lambda *_: PROCESS)
-        patch.setattr(search_module, "GENERATIONS", 5)
-        patch.setattr(search_module, "FORECASTS", 12)
-        patch.setattr(choosing, "LEVELS", 2)
-        patch.setattr(predictor, "EPOCHS", 2)
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    with quickened():
-        yield
-
-
-def run(inputs: Path, out: Path, progress: Kill | None = None, **options: Any) -> Record:
-    """A search of one epoch and 20 pairs."""
-    return adapt_extractor(
-        options.pop("photos", inputs / "photos"),
-        out,
-        supernet=options.pop("supernet", inputs / "supernet.safetensors"),
-        progress=progress or Kill(),
-        **{"epochs": 1, "pairs": 20, **options},
-    )
-
-
-@contextmanager
-def no_kit() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search_module, "build_chosen", lambda _, found, *__, **___: (found, "none"))
-        yield
-
-
 @pytest.fixture(scope="module")
 def shown() -> Kill:
     """What the whole search has shown."""
@@ -163,13 +79,6 @@ def whole(inputs: Path, shown: Kill) -> Record:
     """A search without a kit; its folder is `whole.search`."""
     with no_kit():
         return run(inputs, inputs / "whole", shown, budget=BUDGET)
-
-
-@pytest.fixture
-def search(inputs: Path, tmp_path: Path) -> Iterator[Search]:
-    """A search that builds no kit."""
-    with no_kit():
-        yield lambda out="kit", *given, **options: run(inputs, tmp_path / out, *given, **options)
 
 
 def measured(record: Record) -> dict[str, Any]:
@@ -336,129 +245,6 @@ def test_repeating_resumes_the_kit_and_its_run(
     assert measured(first) == measured(second)
     with pytest.raises(PocketuneError, match="run already contains a finished run"):
         repeated(macs=0.24)  # another search's kit is not that of the run
-
-
-class Hand:
-    """A clock that the tests move; each look at it takes a millisecond."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def monotonic(self) -> float:
-        self.seconds += 1e-3
-        return self.seconds
-
-
-@pytest.fixture
-def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
-    """A clock on which a forecast takes five seconds, and all else no time."""
-    hand = Hand()
-
-    def slow(self: Forecaster, config: SubnetConfig, *, cached: bool = True) -> Forecast:
-        hand.seconds += 5
-        return forecast(self, config, cached=cached)
-
-    monkeypatch.setattr(Forecaster, "__call__", slow)
-    for module in (adapting, clock_module, search_module):
-        monkeypatch.setattr(module, "time", hand)
-    return hand
-
-
-def test_forecasts_end_in_time_for_the_kit(inputs: Path, tmp_path: Path, hand: Hand) -> None:
-    def build(_: object, found: tuple[Finalist, ...], *__: object, **___: object) -> object:
-        largest = max(each.macs for each in record().forecasts)
-        hand.seconds += 5 * (1 + KIT * found[0].forecast.macs / largest)
-        return found, "none"
-
-    def record() -> Record:
-        return Record.read(tmp_path / "kit.search" / RECORD)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search_module, "build_chosen", build)
-        patch.setattr(search_module, "FORECASTS", 24)
-        run(inputs, tmp_path / "kit", time="130s")
-        assert hand.seconds <= 130
-        assert 2 < len(record().forecasts) < 24
-
-
-@pytest.mark.usefixtures("hand")
-def test_too_little_time_for_the_kit_is_refused_at_once(search: Search, tmp_path: Path) -> None:
-    with pytest.raises(PocketuneError, match=r"too short for this supernet .*; set time=\dm$"):
-        search(time="30s")
-    assert not (tmp_path / "kit.search" / ADAPTED).exists()
-
-
-def test_a_time_limit_makes_it_shorter(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SimpleNamespace(monotonic=count().__next__)
-    for module in (adapting, adaptation, clock_module, search_module):
-        monkeypatch.setattr(module, "time", clock)
-    record = search(time="60s", epochs=50, pairs=100)
-    assert (record.steps or 0) < 100
-    assert FEWEST_PAIRS <= (record.planned or 0) < 100
-
-
-def test_limits_below_the_smallest_name_it(search: Search) -> None:
-    with pytest.raises(PocketuneError, match=r"of 51 MB: the smallest one needs 5\d MB"):
-        search(budget="51MB")
-    with pytest.raises(PocketuneError, match=r"0.01 million mul.*: the smallest one needs 0"):
-        search(macs=0.01)
-    with pytest.raises(PocketuneError, match="budget of 40 MB is smaller than the 50 MB"):
-        search(budget="40MB")
-
-
-def test_two_photos_a_class(search: Search, tmp_path: Path) -> None:
-    photos = write_photos(tmp_path / "few", each=2)
-    with pytest.raises(PocketuneError, match=r"has 2 training photos, .* takes 5 of each class"):
-        search(photos=photos)
-    assert not (tmp_path / "kit.search").exists()
-
-
-def test_files_that_are_no_supernet_of_this_version(
-    search: Search, inputs: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(PocketuneError, match=r"there is no supernet .*none.safetensors"):
-        search(supernet=tmp_path / "none.safetensors")
-    other = tmp_path / "other.safetensors"
-    content = (inputs / "supernet.safetensors").read_bytes()
-    other.write_bytes(content.replace(rb"\"version\": 1", rb"\"version\": 7", 1))
-    with pytest.raises(PocketuneError, match="version 7"):
-        search(supernet=other)
-
-
-def test_another_supernet_or_other_photos_need_a_folder_of_their_own(
-    search: Search, tmp_path: Path
-) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        search(progress=Kill("adapting"))
-    save_supernet(Supernet(space(width=0.15)), tmp_path / "wider.safetensors")
-    with pytest.raises(PocketuneError, match="made with another supernet; name another folder"):
-        search(supernet=tmp_path / "wider.safetensors")
-    with pytest.raises(PocketuneError, match="made with epochs 1; name another folder"):
-        search(epochs=2)
-
-
-def test_places_that_cannot_be_written_are_refused_before_the_search(
-    search: Search, inputs: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "kit").mkdir()
-    (tmp_path / "kit" / "notes.txt").write_text("mine")
-    with pytest.raises(PocketuneError, match="kit exists and is not a kit: choose another name"):
-        search("kit")
-    with pytest.raises(PocketuneError, match="is not empty: choose a new folder for the run"):
-        search("other", run=tmp_path / "kit")
-    assert [path.name for path in tmp_path.iterdir()] == ["kit"]
-
-
-def test_a_supernet_without_a_choice(search: Search, tmp_path: Path) -> None:
-    alone = Supernet(space(depths=(1,), kernels=(3,), expansions=(3,)))
-    save_supernet(alone, tmp_path / "alone.safetensors")
-    with pytest.raises(PocketuneError, match=r"alone\.safetensors has a single sub-network"):
-        search(supernet=tmp_path / "alone.safetensors")
-
-
-def test_a_size_that_the_supernet_does_not_have(search: Search) -> None:
-    with pytest.raises(PocketuneError, match="no images of 64 px: choose a size of 32"):
-        search(size=64)
 
 
 def test_the_kit_starts_from_the_adapted_values(
