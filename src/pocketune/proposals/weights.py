@@ -114,14 +114,14 @@ def match_weights(path: Path) -> Pretrained:
 def _alike(count: int) -> Iterator[tuple[str, float]]:
     """Names and widths of networks with so many kernels; with or without feature fusion."""
     for name in list_networks(dense=False):
-        if count in (_count(name), _count(name) - 1):
-            for width in WIDTHS:
-                try:
-                    kernels_of(NetworkConfig(name, width=width))
-                except PocketuneError:  # it exists at width 1 only
-                    continue
-                yield name, width
+        kernels = kernels_of(NetworkConfig(name)).total()
+        if count in (kernels, kernels - 1):
+            yield from ((name, width) for width in WIDTHS if _exists(name, width))
 
 
-def _count(name: str) -> int:
-    return kernels_of(NetworkConfig(name)).total()
+def _exists(name: str, width: float) -> bool:
+    try:
+        kernels_of(NetworkConfig(name, width=width))
+    except PocketuneError:  # it exists at width 1 only
+        return False
+    return True
