@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pocketune.cli.author import parse_options
 from pocketune.cli.command import command, given
 from pocketune.cli.errors import print_error
+from pocketune.cli.method import parse_options
 from pocketune.cli.options import (
     JsonOption,
     KitStepOptions,

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketune.cli.author import parse_method
 from pocketune.cli.command import command
 from pocketune.cli.errors import print_error
+from pocketune.cli.method import parse_method
 from pocketune.cli.options import LABELED, JsonOption, argument, of_method
 from pocketune.errors import author_half
 from pocketune.extractor.settings import ExtractorSettings

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from pocketune.cli.author import parse_method
 from pocketune.cli.command import command
 from pocketune.cli.kit import kit_lines, training_memory
+from pocketune.cli.method import parse_method
 from pocketune.cli.options import (
     ClassesOption,
     JsonOption,

@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pocketune.cli.author import built, parse_method
+from pocketune.cli.author import built
 from pocketune.cli.command import Group, command
 from pocketune.cli.errors import print_error
+from pocketune.cli.method import parse_method
 from pocketune.cli.options import (
     ImageOptions,
     JsonOption,

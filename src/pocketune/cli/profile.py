@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pocketune.cli.author import parse_method
 from pocketune.cli.command import command
+from pocketune.cli.method import parse_method
 from pocketune.cli.options import (
     CONVENTIONS,
     ClassesOption,

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pocketune.cli.author import parse_method
 from pocketune.cli.command import command
+from pocketune.cli.method import parse_method
 from pocketune.cli.options import (
     RANKINGS,
     MaskReading,
