@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pocketune.cli.author import run_or_exit, typed_options
 from pocketune.cli.command import command
 from pocketune.cli.errors import print_error
 from pocketune.cli.options import LABELED, JsonOption, argument
@@ -125,6 +126,32 @@ def plan(
     print(f"saved in {folder}", flush=True)
     if not is_child():  # else `train` trains it at once
         print_error(f"to train the choice: {_training(made, asked.photos, settings)}")
+
+
+def planned(
+    photos: str | Path,
+    out: Path | None,
+    settings: TrainSettings,
+    choice: ChoiceOptions,
+) -> tuple[Path, TrainSettings]:
+    """Make a plan with `pocketune plan`: the kit to train, and the settings of the run.
+
+    It is made in another process, because what it imports would stay in the memory of this one,
+    which the budget limits. The plan is kept beside the run `out`; by default, it is the plan of
+    the photos, which is made once for all of their runs.
+
+    Raises:
+        click.exceptions.Exit: There is no plan, and the command has printed why.
+    """
+    from pocketune.device.train.folder import first_run, plan_folder
+    from pocketune.device.train.settings import command_options
+    from pocketune.planner.plan import Plan
+
+    folder = plan_folder(out or first_run(photos))
+    typed = typed_options({"out": folder, **asdict(choice)})
+    run_or_exit("plan", photos, *typed, *command_options(settings))
+    plan = Plan.read(folder)
+    return Path(str(plan.kit)), plan.chosen.settings(settings)
 
 
 def _training(plan: Plan, photos: str | Path, settings: TrainSettings) -> str:

@@ -12,7 +12,7 @@ import click
 
 from pocketune.cli.author import built_kit, remove_abandoned
 from pocketune.cli.command import command, given
-from pocketune.cli.deadline import Deadline, planned
+from pocketune.cli.deadline import Deadline
 from pocketune.cli.errors import print_error, print_skipped
 from pocketune.cli.options import (
     FIXED_IN_A_KIT,
@@ -26,7 +26,7 @@ from pocketune.cli.options import (
     of_network,
     shown_name,
 )
-from pocketune.cli.plan import ChoiceOptions
+from pocketune.cli.plan import ChoiceOptions, planned
 from pocketune.device.train.settings import RUN_PANEL, TrainSettings
 from pocketune.errors import author_half, counted
 from pocketune.options import option
