@@ -21,7 +21,7 @@ import tempfile
 import time
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pocketune
 from data import parse, unpack
@@ -29,6 +29,9 @@ from pocketune.device.train.record import RunRecord
 from pocketune.processes.command import run_command
 from pretrained import NETWORKS, weights_file
 from report import keep, kept, table, write
+
+if TYPE_CHECKING:
+    from torch import nn
 
 NETWORK, SIZE, BATCH = "mbv2-w1.0", 160, 32
 RATES = {"last layer": 3e-3, "all layers": 3e-4}
@@ -76,8 +79,7 @@ def worker(weights: str, photos: str, what: str, seconds: float, began: float) -
 
     from pocketune.data import Loader, load_splits
     from pocketune.device.memory.process import process_memory
-    from pocketune.networks.about import about
-    from pocketune.networks.anatomy.anatomy import anatomy
+    from pocketune.networks import anatomy, normalize
     from pocketune.weights import create_network
 
     torch.manual_seed(0)
@@ -85,8 +87,7 @@ def worker(weights: str, photos: str, what: str, seconds: float, began: float) -
     one = NETWORKS[NETWORK]
     network = create_network(one.network, **one.options(weights), classes=len(train.classes))
     head = network.get_submodule(anatomy(network).classifier[-1])
-    everything, normalize = what == "all layers", about(network).normalization
-    network.requires_grad_(everything)
+    network.requires_grad_(what == "all layers")
     head.requires_grad_(True)
     trained = [each for each in network.parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=RATES[what])
@@ -101,25 +102,35 @@ def worker(weights: str, photos: str, what: str, seconds: float, began: float) -
             break
         for group in optimizer.param_groups:
             group["lr"] = RATES[what] * (1 + math.cos(math.pi * passed())) / 2
-        logits = network(normalize(torch.from_numpy(batch.images)))
+        logits = network(normalize(network, batch.images))
         optimizer.zero_grad()
         cross_entropy(logits, torch.from_numpy(batch.labels)).backward()
         optimizer.step()
         steps += 1
     taken, peak = time.monotonic() - began, process_memory().peak
-    test, right = load_splits(Path(photos) / "test", val_fraction=1.0).val, 0
-    with torch.inference_mode():
-        for batch in Loader(test, size=SIZE, batch=BATCH, train=False).epoch(0):
-            found = network(normalize(torch.from_numpy(batch.images))).argmax(1).numpy()
-            right += int((found == batch.labels).sum())
     return {
         "what": f"PyTorch: {one.network} {one.width:g}, {SIZE} px, {what}",
         "steps": steps,
         "images": BATCH,
         "seconds": taken,
         "peak": peak / 1e6,
-        "test": 100 * right / len(test),
+        "test": accuracy(network, Path(photos) / "test"),
     }
+
+
+def accuracy(network: nn.Module, photos: Path) -> float:
+    """Percent of the photos of the right class."""
+    import torch
+
+    from pocketune.data import Loader, load_splits
+    from pocketune.networks import normalize
+
+    test, right = load_splits(photos, val_fraction=1.0).val, 0
+    with torch.inference_mode():
+        for batch in Loader(test, size=SIZE, batch=BATCH, train=False).epoch(0):
+            found = network(normalize(network, batch.images)).argmax(1).numpy()
+            right += int((found == batch.labels).sum())
+    return 100 * right / len(test)
 
 
 def publish(results: dict[str, dict[str, Any]], options: argparse.Namespace) -> None:
