@@ -23,11 +23,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import pocketune
-from bench_filter_step import exact
+from bench_filter_step import remove_filters
 from data import parse
-from pocketune.filtering import FilteredConv2d
 from pocketune.methods import GradientFilter
-from pocketune.surgery import swap
 from report import spread, table, write
 
 NETWORK = {"name": "resnet18", "width": 0.25, "classes": 10}
@@ -130,8 +128,7 @@ def adapted(network: nn.Module, layers: int, patch: int | None) -> nn.Module:
     """The top, ready to fine-tune the same parameters, exactly where `patch` is None."""
     network = pocketune.adapt(network, GradientFilter(patch or 2, layers))
     if patch is None:
-        filtered = [n for n, m in network.named_modules() if isinstance(m, FilteredConv2d)]
-        swap(network, dict.fromkeys(filtered, exact))
+        remove_filters(network)
     return Top(network.to(memory_format=torch.channels_last))
 
 

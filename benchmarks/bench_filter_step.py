@@ -39,10 +39,10 @@ PATCHES = (None, 2, 4)  # None: exact
 Step = Callable[[np.ndarray, np.ndarray], object]
 
 
-def exact(conv: nn.Module) -> nn.Module:
-    """The same convolution with PyTorch's own gradients."""
-    assert isinstance(conv, FilteredConv2d)
-    return Conv2d.from_convolution(conv)
+def remove_filters(network: nn.Module) -> None:
+    """Give all convolutions PyTorch's own gradients, in place."""
+    filtered = [name for name, m in network.named_modules() if isinstance(m, FilteredConv2d)]
+    swap(network, dict.fromkeys(filtered, Conv2d.from_convolution))
 
 
 def adapted(name: str, layers: int, patch: int | None) -> nn.Module:
@@ -51,8 +51,7 @@ def adapted(name: str, layers: int, patch: int | None) -> nn.Module:
     network = pocketune.create_network(name, classes=CLASSES)
     network = pocketune.adapt(network, GradientFilter(patch or 2, layers))
     if patch is None:
-        filtered = [n for n, m in network.named_modules() if isinstance(m, FilteredConv2d)]
-        swap(network, dict.fromkeys(filtered, exact))
+        remove_filters(network)
     return network
 
 
