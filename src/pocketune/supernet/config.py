@@ -8,6 +8,16 @@ from pocketune.errors import PocketuneError
 from pocketune.networks.architectures.ofa_mobilenet_v2 import plain_values, whole_numbers
 
 
+def checked_numbers(name: str, values: Any) -> tuple[int, ...]:
+    """The whole numbers of a choice; those of modules may be none.
+
+    Raises:
+        PocketuneError: They are something else.
+    """
+    may_be_none = name.startswith("module")
+    return () if may_be_none and not len(values) else whole_numbers(name, values)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SubnetConfig:
     """The choices of a sub-network, for every block of the largest one.
@@ -43,10 +53,7 @@ class SubnetConfig:
 
     def __post_init__(self) -> None:
         for name in ("depths", "kernels", "expansions", "module_groups", "module_kernels"):
-            values = getattr(self, name)
-            needed = not name.startswith("module")
-            numbers = whole_numbers(name, values) if needed or len(values) else ()
-            object.__setattr__(self, name, numbers)
+            object.__setattr__(self, name, checked_numbers(name, getattr(self, name)))
         whole_numbers("size", [self.size])
 
     def to_dict(self) -> dict[str, Any]:

@@ -18,11 +18,10 @@ from pocketune.networks.architectures.ofa_mobilenet_v2 import (
     STRIDES,
     Subnet,
     plain_values,
-    whole_numbers,
 )
 from pocketune.networks.architectures.parts import make_divisible
 from pocketune.networks.config import NORMS, PADDINGS
-from pocketune.supernet.config import SubnetConfig
+from pocketune.supernet.config import SubnetConfig, checked_numbers
 
 CHOICES = ("depths", "kernels", "expansions", "module_groups", "module_kernels", "sizes")
 FIRST_BLOCK = 2
@@ -116,9 +115,7 @@ class Space:
 
     def __post_init__(self) -> None:
         for name in CHOICES:
-            values = getattr(self, name)
-            needed = not name.startswith("module")
-            numbers = whole_numbers(name, values) if needed or len(values) else ()
+            numbers = checked_numbers(name, getattr(self, name))
             object.__setattr__(self, name, tuple(sorted(set(numbers))))
         check_positive(classes=self.classes)
         width = real_number(self.width)
