@@ -99,7 +99,7 @@ def retrain(
     with author_half("retraining"):
         from pocketune.methods import TinyTL
         from pocketune.pruning import retrain as retrain_network
-        from pocketune.pruning.objectives import load_teacher
+        from pocketune.pruning.teacher import load_teacher
         from pocketune.seeding import seeded
 
     name, teacher = str(student.network), options.teacher

@@ -27,8 +27,8 @@ from pocketune.errors import PocketuneError
 from pocketune.layers import QuantizedConv2d
 from pocketune.networks import about
 from pocketune.networks.probe import probing
-from pocketune.pruning.objectives import Blocks
 from pocketune.pruning.recipe import Recipe
+from pocketune.pruning.teacher import Blocks
 from pocketune.weights import save_network
 from pocketune.weights.saved import check_saveable
 

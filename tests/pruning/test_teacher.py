@@ -1,11 +1,11 @@
-"""What retraining aims at."""
+"""Following the blocks of a teacher."""
 
 import pytest
 import torch
 
 from pocketune.methods import TinyTL
 from pocketune.networks import anatomy
-from pocketune.pruning.objectives import Blocks
+from pocketune.pruning.teacher import Blocks
 from pocketune.surgery import prune
 from pocketune.weights import create_network
 

@@ -1,4 +1,4 @@
-"""Following the outputs of a teacher's blocks, and loading the teacher."""
+"""A teacher: following the outputs of its blocks, and loading it."""
 
 import torch
 from torch import Tensor, nn
