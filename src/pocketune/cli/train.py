@@ -166,19 +166,20 @@ def train(
         with built_kit(trained.network, options, out) as (path, values):
             _print_result(_train(path, run.photos, out, settings, engine, deadline, values))
         return
-    if run.kit is None and _PLANNED & given().keys():
-        kit, settings = planned(run.photos, run.out, settings, choice)
-        _print_result(_train(kit, run.photos, out, settings, engine, deadline))
-        return
+    default = None
     if run.kit is not None:
-        _print_result(_train(kit_path(run.kit), run.photos, out, settings, engine, deadline))
-        return
-    name = default_kit(task_of(run.photos).name)
-    _print_result(_train(bundled_kit(name), run.photos, out, settings, engine, deadline))
-    print_error(
-        f"this was the bundled kit {name!r}; choose another with --kit, or let Pocketune "
-        "choose with --budget or --time"
-    )
+        kit = kit_path(run.kit)
+    elif _PLANNED & given().keys():
+        kit, settings = planned(run.photos, run.out, settings, choice)
+    else:
+        default = default_kit(task_of(run.photos).name)
+        kit = bundled_kit(default)
+    _print_result(_train(kit, run.photos, out, settings, engine, deadline))
+    if default is not None:
+        print_error(
+            f"this was the bundled kit {default!r}; choose another with --kit, or let Pocketune "
+            "choose with --budget or --time"
+        )
 
 
 def _train(
