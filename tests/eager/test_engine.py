@@ -181,7 +181,7 @@ def test_a_state_is_a_copy(original: nn.Module) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda state: state.pop("classifier.1.bias"), "has no classifier.1.bias"),
+        (lambda state: state.pop("classifier.1.bias"), "lacks the tensor classifier.1.bias"),
         (lambda state: state.update({"classifier.1.bias": np.zeros(9, np.float32)}), r"\(9,\)"),
     ],
 )

@@ -13,6 +13,7 @@ from pocketune.compiler.capture.dropout import refuse_random_numbers, supply_mas
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
 from pocketune.device.engine.base import Gradients, draw_masks, no_embeddings
 from pocketune.errors import PocketuneError
+from pocketune.kit.kit import check_state
 from pocketune.networks import normalize
 from pocketune.networks.anatomy.output import embeddings, inputs_of
 from pocketune.networks.single_image import SingleImageNorms
@@ -131,17 +132,11 @@ class TorchEngine:
         """Write all parameters and statistics, in place.
 
         Raises:
-            PocketuneError: A tensor is missing or has another shape; nothing is written then.
+            KitError: A tensor is missing or of another shape; then nothing is written.
         """
         arrays = self._arrays()
-        for name, array in arrays.items():
-            if name not in state:
-                raise PocketuneError(f"the saved state has no {name}; it is of another network")
-            if state[name].shape != array.shape:
-                raise PocketuneError(
-                    f"{name} has shape {state[name].shape} in the saved state and {array.shape} "
-                    "in the network; it is of another network"
-                )
+        shapes = {name: array.shape for name, array in arrays.items()}
+        check_state(state, shapes, "the saved state")
         for name, array in arrays.items():
             np.copyto(array, state[name])
 
