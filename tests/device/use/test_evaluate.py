@@ -1,6 +1,7 @@
 """Evaluating models on labeled photos."""
 
 import logging
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +143,20 @@ def test_a_short_trial_is_evaluated_on_what_it_held_back(
     assert notes[-1] == (
         "the run was trained on 5 of these 32 photos; the 8 that it held back are evaluated"
     )
+
+
+def test_other_photos_of_the_same_names_are_all_evaluated(run: Path, photos: Path) -> None:
+    kit, state = TinyKit().write(run.parent / "kit"), trained_state(TinyKit(classes=MANY))
+    splits = load_splits(photos, val_fraction=0.25, seed=3)
+    write_last(run, kit, state, MANY, photos, splits.fingerprint())
+    copied = shutil.copytree(photos, run.parent / "copied")
+    assert evaluate(run, copied).images == 8
+    others = shutil.copytree(photos, run.parent / "others")
+    for name in splits.train.names:
+        write_photo(others / name, 7)
+    assert evaluate(run, others).images == 32
+    shutil.rmtree(photos)  # nothing tells that they have not moved
+    assert evaluate(run, others).images == 8
 
 
 def test_photos_that_a_run_before_was_trained_on_are_told(

@@ -21,6 +21,8 @@ from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.kit.names import LAST
 
+COMPARED = 8
+"""About so many training photos are compared with photos of the same names."""
 MOST_BY_OTHERS = 2_000
 """Photos whose embeddings are kept in memory, to predict each by the classifier of all others."""
 
@@ -51,7 +53,7 @@ def without_training_photos(model: Model, splits: Splits, place: Path) -> Splits
     train, val = stratify(dataset.groups, val_fraction=settings.val_fraction, seed=settings.seed)
     own = replace(splits, train=dataset.subset(train), val=dataset.subset(val))
     used = own.thinned(checkpoint.most)
-    if used.fingerprint() != checkpoint.identity.photos:
+    if used.fingerprint() != checkpoint.identity.photos or _are_others(used.train, model, place):
         if place.resolve() == Path(checkpoint.photos).resolve():
             return _new_ones(splits, checkpoint, place)
         _note_names(dataset, checkpoint, place)
@@ -64,6 +66,22 @@ def without_training_photos(model: Model, splits: Splits, place: Path) -> Splits
     _note_choice(model)
     _note_earlier(own.val, checkpoint, place)
     return own
+
+
+def _are_others(training: ImageDataset, model: Model, place: Path) -> bool:
+    """Whether photos with the names of the training photos are others than these, which still are
+    where they were.
+
+    Cameras number the photos of every session alike.
+    """
+    if place.resolve() == Path(checkpoint_of(model).photos).resolve():
+        return False
+    try:
+        known = run_photos(model).train
+        some = range(0, len(known), max(1, len(known) // COMPARED))
+        return any(training.read(index) != known.read(index) for index in some)
+    except (PocketuneError, OSError):  # the photos have moved, or some are gone
+        return False
 
 
 def _note_names(dataset: ImageDataset, checkpoint: Checkpoint, place: Path) -> None:
