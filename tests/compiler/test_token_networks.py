@@ -77,6 +77,24 @@ def test_images_behind_another_dimension(method: Method, tmp_path: Path) -> None
     compile(adapt(merged_transformer(), method), tmp_path / "kit", batch=BATCH, size=SIZE)
 
 
+class PixelsFirst(nn.Module):
+    """The pixels of a map as tokens (H * W, N, C)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.norm = nn.Conv2d(3, 8, 8, 8), nn.LayerNorm(8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.patches(x).permute(2, 3, 0, 1).flatten(0, 1)
+        scores: Tensor = self.head(self.norm(tokens).amax(0))
+        return scores
+
+
+def test_pixels_before_images(tmp_path: Path) -> None:
+    compile(adapt(PixelsFirst(), FullFineTune()), tmp_path / "kit", batch=BATCH, size=SIZE)
+
+
 @pytest.mark.parametrize("method", [LastLayer(), BiasAndLast()], ids=lambda m: m.name)
 @pytest.mark.parametrize("network", [transformer, merged_transformer, mixed_transformer])
 def test_a_batch_of_one_image(

@@ -84,6 +84,34 @@ def test_a_pool_of_a_permuted_map(tmp_path: Path) -> None:
     compile(adapt(loaded, FullFineTune()), tmp_path / "kit", batch=2, size=SIZE)
 
 
+class Moved(nn.Module):
+    """Windows that are added up, products by a table, and places along two axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.head = nn.Conv2d(3, 16, 8, 8), nn.Linear(16, 5)
+        self.table = nn.Parameter(torch.randn(4, 16))
+        self.places = torch.tensor([0, 2, 3]), torch.tensor([1, 1, 0])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        maps = self.patches(x)
+        windows = nn.functional.unfold(maps, 2, stride=2)
+        maps = nn.functional.fold(windows.sigmoid(), maps.shape[2:], 2, stride=2)
+        maps = maps + torch.einsum("nchw,hc->nwh", maps, self.table).unsqueeze(1)
+        scores: torch.Tensor = self.head(maps[:, :, self.places[0], self.places[1]].mean(-1))
+        return scores
+
+
+def test_windows_tables_and_places(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    file = dynamo_exported(original := Moved(), tmp_path / "net.onnx", opset=20)
+    kinds = {each.op_type for each in onnx.load(file).graph.node}
+    assert kinds >= {"Col2Im", "Einsum", "GatherND"}
+    loaded = load_onnx(file, size=SIZE)
+    assert_same(loaded, original)
+    compile(adapt(loaded, FullFineTune()), tmp_path / "kit", batch=2, size=SIZE)
+
+
 def test_a_transformer(tmp_path: Path) -> None:
     original = tiny("vit_tiny")
     loaded = load_onnx(dynamo_exported(original, tmp_path / "net.onnx", opset=23), size=SIZE)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from onnx import helper
@@ -9,6 +10,7 @@ from onnx import helper
 from .cases import Case, X, check, ints
 
 node = helper.make_node
+MATRIX = np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32)
 CASES: dict[str, Case] = {
     "mean of opset 17": (
         [node("ReduceMean", ["x"], ["d"], axes=[2])],
@@ -24,6 +26,11 @@ CASES: dict[str, Case] = {
         [node("Einsum", ["x", "x"], ["d"], equation="nchw,nchv->ncwv")],
         {},
         torch.einsum("nchw,nchv->ncwv", X, X),
+    ),
+    "einsum with a constant": (
+        [node("Einsum", ["a", "x"], ["d"], equation="wv,nchw->nvch")],
+        {"a": MATRIX},
+        torch.einsum("wv,nchw->nvch", torch.tensor(MATRIX), X),
     ),
     "no axis": ([node("ReduceSum", ["x"], ["d"], noop_with_empty_axes=1)], {}, X),
     "sum of several": ([node("Sum", ["x", "x", "x"], ["d"])], {}, 3 * X),

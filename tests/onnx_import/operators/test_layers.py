@@ -53,6 +53,21 @@ CASES: dict[str, Case] = {
             X, weight=torch.tensor([1.0, 2, 3]), bias=torch.tensor([0, 1.0, 0])
         ),
     ),
+    "convolution of a row": (
+        [
+            node("Reshape", ["x", "s"], ["l"]),
+            node("Conv", ["l", "a", "b"], ["d"], pads=[2, 2], strides=[3], dilations=[2]),
+        ],
+        {"s": ints(0, 3, 64), "a": MATRIX[:6].reshape(4, 3, 4), "b": MATRIX[0, :4]},
+        nn.functional.conv1d(
+            X.flatten(2),
+            torch.tensor(MATRIX[:6].reshape(4, 3, 4)),
+            torch.tensor(MATRIX[0, :4]),
+            stride=3,
+            padding=2,
+            dilation=2,
+        ),
+    ),
     "transposed convolution": (
         [node("ConvTranspose", ["x", "a", "b"], ["d"], strides=[2, 2], pads=[1, 0, 1, 0])],
         {"a": np.arange(36, dtype=np.float32).reshape(3, 3, 2, 2) / 9, "b": np.float32([1, 2, 3])},

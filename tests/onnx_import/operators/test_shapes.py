@@ -43,6 +43,23 @@ CASES: dict[str, Case] = {
         {"a": np.array([[0, 1, 2], [3, 4, -1]]), "b": ints(3)},
         X[:, :, [[0, 1, 2], [3, 4, 7]]].amax(3),
     ),
+    "windows as a map": (
+        [
+            node("Reshape", ["x", "s"], ["l"]),
+            node("Col2Im", ["l", "a", "b"], ["d"], strides=[2, 1], pads=[1, 0, 1, 0]),
+        ],
+        {"s": ints(0, 12, 16), "a": ints(6, 5), "b": ints(2, 2)},
+        nn.functional.fold(X.reshape(2, 12, 16), (6, 5), 2, padding=(1, 0), stride=(2, 1)),
+    ),
+    "places along several axes": (
+        [
+            node("Transpose", ["x"], ["t"], perm=[2, 1, 0, 3]),
+            node("GatherND", ["t", "a"], ["g"]),
+            node("Transpose", ["g"], ["d"], perm=[2, 0, 1, 3]),
+        ],
+        {"a": np.array([[[0, 2], [-1, 0]], [[3, 1], [3, -2]]])},
+        X[:, [[2, 0], [1, 1]], [[0, 7], [3, 3]]],
+    ),
     "split": (
         [node("Split", ["x", "a"], ["p", "q"], axis=3), node("Concat", ["q", "p"], ["d"], axis=3)],
         {"a": ints(3, 5)},

@@ -28,7 +28,8 @@ def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
         return Value(shape, plain=context.builder.add("Unsqueeze", context.plain(x), axis))
     if x.merged is not None and shape == x.merged.shape:
         return x.merged
-    if 1 < len(shape) < len(x.shape) and shape[1:] == x.shape[1 - len(shape) :]:
+    behind = _images_behind(context, shape)
+    if not behind and 1 < len(shape) < len(x.shape) and shape[1:] == x.shape[1 - len(shape) :]:
         return Value(shape, merged=x)
     if len(x.shape) == 1 and shape == (1, x.shape[0], 1, 1):
         return Value(shape, vector=context.plain(x))
@@ -48,7 +49,7 @@ def _view(context: Context, node: fx.Node, x: Value, *args: Any) -> Value:
     same = next(
         (i for i, (old, new) in enumerate(pairs) if old != new), min(len(x.shape), len(shape))
     )
-    place = _images_behind(context, shape) if same < 2 else 0
+    place = behind if same < 2 else 0
     if place:
         sizes = [0 if same else shape[0], *shape[1:]]
         sizes[place] = -1

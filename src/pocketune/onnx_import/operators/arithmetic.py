@@ -79,6 +79,11 @@ def _reduce(node: Node, file: OnnxFile) -> nn.Module:
 
 @makes("Einsum")
 def _einsum(node: Node, file: OnnxFile) -> nn.Module:
-    if len(node.data) != len(node.inputs):
-        raise refusal(node, file, "has a constant among its inputs")
-    return Function("Einsum", partial(torch.einsum, node.attributes["equation"].decode()))
+    function = partial(torch.einsum, node.attributes["equation"].decode())
+    if len(node.data) == len(node.inputs):
+        return Function("Einsum", function)
+    if len(node.inputs) != 2:
+        raise refusal(node, file, "has a constant among more than two inputs")
+    first = node.inputs[0] not in node.data
+    value = required(node, 0 if first else 1, file)
+    return WithConstant(function, tensor_of(value), first=first)

@@ -1,6 +1,7 @@
 """Layers with weights, and pooling."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,28 +17,31 @@ from pocketune.onnx_import.values import Array
 @makes("Conv")
 def _conv(node: Node, file: OnnxFile) -> nn.Module:
     weight, bias = required(node, 1, file), constant(node, 2, file)
-    if weight.ndim != 4:
-        raise refusal(node, file, "is not two-dimensional")
+    if weight.ndim not in (3, 4):
+        raise refusal(node, file, "is not of one or two dimensions")
     groups = int(node.attributes.get("group", 1))
-    kernel, stride = weight.shape[2:], tuple(node.attributes.get("strides", (1, 1)))
-    dilation = tuple(node.attributes.get("dilations", (1, 1)))
+    kernel, ones = weight.shape[2:], (1,) * (weight.ndim - 2)
+    stride = tuple(node.attributes.get("strides", ones))
+    dilation = tuple(node.attributes.get("dilations", ones))
     before, after = _padding(node, file, kernel, stride, dilation)
-    same = before != after and _is_same(
+    same = (weight.ndim == 4 and before != after) and _is_same(
         before, after, _same_totals(node, file, kernel, stride, dilation)
     )
     if before != after and not same:
         raise refusal(node, file, f"pads unequally, by {before} and {after}")
-    made = Conv2d(
-        weight.shape[1] * groups,
-        weight.shape[0],
-        kernel,
-        stride=stride,
-        padding=0 if same else before,
-        dilation=dilation,
-        groups=groups,
-        bias=bias is not None,
-        same_padding=same,
-    )
+    channels = weight.shape[1] * groups, weight.shape[0]
+    made: nn.Conv1d | Conv2d
+    options: dict[str, Any] = {
+        "stride": stride,
+        "padding": 0 if same else before,
+        "dilation": dilation,
+        "groups": groups,
+        "bias": bias is not None,
+    }
+    if weight.ndim == 3:
+        made = nn.Conv1d(*channels, kernel, **options)
+    else:
+        made = Conv2d(*channels, kernel, same_padding=same, **options)
     made.weight.data = tensor_of(weight)
     if bias is not None:
         assert made.bias is not None
@@ -84,8 +88,9 @@ def _padding(
         totals = _same_totals(node, file, kernel, stride, dilation)
         less, more = tuple(t // 2 for t in totals), tuple(t - t // 2 for t in totals)
         return (less, more) if auto == b"SAME_UPPER" else (more, less)
-    pads = [0] * 4 if auto == b"VALID" else list(node.attributes.get("pads", [0] * 4))
-    return tuple(pads[:2]), tuple(pads[2:])
+    zeros = [0] * 2 * len(kernel)
+    pads = zeros if auto == b"VALID" else list(node.attributes.get("pads", zeros))
+    return tuple(pads[: len(kernel)]), tuple(pads[len(kernel) :])
 
 
 def _same_totals(

@@ -124,6 +124,19 @@ def _gather(node: Node, file: OnnxFile) -> nn.Module:
     return taken if places.ndim == 1 else nn.Sequential(taken, nn.Unflatten(axis, places.shape))
 
 
+@makes("GatherND")
+def _gather_nd(node: Node, file: OnnxFile) -> nn.Module:
+    """Places along the first axes at once, as PyTorch exports several indices."""
+    places = required(node, 1, file)
+    sides = file.values[node.data[0]].shape[: places.shape[-1]]
+    if node.attributes.get("batch_dims", 0):
+        raise refusal(node, file, "has indices for each image")
+    keeps_images(node, file, range(len(sides)))
+    flat = np.ravel_multi_index(tuple(np.moveaxis(places, -1, 0)), sides, mode="wrap")
+    taken = IndexSelect(0, torch.tensor(flat.reshape(-1)))
+    return nn.Sequential(nn.Flatten(0, len(sides) - 1), taken, nn.Unflatten(0, flat.shape))
+
+
 def _takes_all_in_order(values: Array, indices: Array) -> bool:
     """Whether indices give a flat value another shape, as PyTorch exports `as_strided`.
 
@@ -184,6 +197,18 @@ def _checked(resize: Callable[[Tensor], Tensor], node: Node, file: OnnxFile) -> 
     if not torch.allclose(found, expected, atol=1e-4 * float(expected.abs().max())):
         raise refusal(node, file, "has options that torch.nn.functional.interpolate lacks")
     return Function("Resize", resize)
+
+
+@makes("Col2Im")
+def _from_windows(node: Node, file: OnnxFile) -> nn.Module:
+    size, kernel = (tuple(map(int, required(node, place, file))) for place in (1, 2))
+    stride, dilation = (
+        tuple(node.attributes.get(name, (1, 1))) for name in ("strides", "dilations")
+    )
+    pads = tuple(node.attributes.get("pads", (0,) * 4))
+    if len(size) != 2 or pads[:2] != pads[2:]:
+        raise refusal(node, file, "is not two-dimensional, or pads unequally")
+    return Function("Col2Im", nn.Fold(size, kernel, dilation, pads[:2], stride))
 
 
 @makes("DepthToSpace")
