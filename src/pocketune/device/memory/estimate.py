@@ -145,16 +145,15 @@ def estimate_memory(
         photos=photos,
         returned=max(0, arenas["step"] - evaluating),
     )
-    # The prediction is opened after the steps of each epoch. All graphs are opened once more when
-    # the classifier has been computed: before the steps, and after them if they change its
-    # features. What the arena has held stays.
     refitted = refits and _changes_features(manifest)
     ran = arena if refitted else evaluating
-    opening, again = opening_bytes(manifest), CLOSED + REOPENING + kept + optimizer
-    again += waiting + decoded
-    phases = [OPENING + opening + waiting, again + frozen + graphs["predict"].opening + arena]
-    if refits:
-        phases.append(again + opening + ran)
+    opening = _opening_peak(
+        manifest,
+        waiting=waiting,
+        closed=CLOSED + kept + optimizer + waiting + decoded,
+        arena=arena,
+        refitting=ran if refits else None,
+    )
     # Only one of the step and the prediction is open at a time, and masks are compared beside the
     # prediction.
     open_at_once = frozen + max(graphs["step"].open, graphs["predict"].open)
@@ -163,7 +162,7 @@ def estimate_memory(
     estimate = MemoryEstimate(
         process=process,
         runtime=RUNTIME,
-        graphs=max(open_at_once, max(phases) - beside),
+        graphs=max(open_at_once, opening - beside),
         activations=arena + kept,
         parameters=parameters * (1 + sums) + statistics,
         optimizer=optimizer,
@@ -171,12 +170,36 @@ def estimate_memory(
     )
     if images is None:
         return estimate
-    head = process + parameters + statistics + (optimizer if refitted else 0)
+    taken = process + parameters + statistics + (optimizer if refitted else 0)
     if manifest.embeddings is not None:
-        head += CLOSED + ran + fit_bytes(images, manifest.embeddings, classes)
+        taken += CLOSED + ran + fit_bytes(images, manifest.embeddings, classes)
     elif channels := cell_channels(manifest, trained=trained):
-        head += estimate.photos + cell_fit_bytes(manifest, channels, classes)
-    return replace(estimate, head=max(0, head - estimate.total))
+        taken += estimate.photos + cell_fit_bytes(manifest, channels, classes)
+    return replace(estimate, head=max(0, taken - estimate.total))
+
+
+def _opening_peak(
+    manifest: Manifest, *, waiting: int, closed: int, arena: int, refitting: int | None
+) -> int:
+    """Most bytes while a graph is opened, beside the process and the values.
+
+    The prediction is opened after the steps of each epoch. All graphs are opened once more when
+    the classifier has been computed: before the steps, and after them if they change its features.
+    What the arena has held stays.
+
+    Args:
+        manifest: Of the kit.
+        waiting: Bytes of the photos that wait while the first graph is opened.
+        closed: Bytes of a run whose graphs are closed, beside the arena.
+        arena: Bytes of the arena after a step.
+        refitting: Bytes of the arena once a classifier has been computed; None if none is.
+    """
+    graphs, opening, again = held(manifest), opening_bytes(manifest), closed + REOPENING
+    predicting = graphs["features"].open + graphs["predict"].opening
+    phases = [OPENING + opening + waiting, again + predicting + arena]
+    if refitting is not None:
+        phases.append(again + opening + refitting)
+    return max(phases)
 
 
 def with_description(
