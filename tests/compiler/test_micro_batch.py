@@ -11,8 +11,8 @@ from torch.autograd.function import FunctionCtx
 from torch.nn.functional import cross_entropy
 
 from pocketune.compiler import compile, micro_batch
-from pocketune.compiler.check import smooth_images
 from pocketune.compiler.draft import draft
+from pocketune.compiler.reference import smooth_images
 from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.kit.kit import Kit

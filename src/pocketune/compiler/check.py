@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from operator import attrgetter
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn import functional
 
 from pocketune.arrays import State
-from pocketune.compiler.reference import Images, Reference, Tensors, in_float64
+from pocketune.compiler.deviation import Deviation, largest, worst_deviation
+from pocketune.compiler.reference import (
+    Images,
+    Reference,
+    Tensors,
+    in_float64,
+    smooth_images,
+)
 from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.base import Engine, draw_masks
 from pocketune.device.train.optimizer import SGD
@@ -24,19 +30,6 @@ from pocketune.networks.copies import copy_network
 from pocketune.objectives import objective_of
 from pocketune.tasks import Labels
 from pocketune.torch_private import uncheckpointed
-
-TOLERANCE = 1e-4
-"""Largest error of a tensor, as a share of its largest magnitude."""
-
-FLOOR = 1e-6
-"""Error that is always allowed: some gradients are zero except for rounding."""
-
-ROUNDING = 8
-"""Error that is allowed as a multiple of PyTorch's own float32 against float64."""
-
-JITTERS = 3
-"""Further runs of PyTorch in float32, if a tensor is off by more, on images that differ in their
-last bit. They show how much rounding can change the tensor, wherever an implementation rounds."""
 
 BATCHES = 2
 """Batches of images, which the steps take in turn: PyTorch runs what is frozen once for each."""
@@ -59,20 +52,6 @@ largest: far above rounding, and below what mixing the images does."""
 
 class CompileError(PocketuneError):
     """The compiled step does not compute what PyTorch computes."""
-
-
-@dataclass(frozen=True)
-class Deviation:
-    """How far a tensor is off, and how far it may be."""
-
-    tensor: str
-    error: float
-    allowed: float
-
-    @property
-    def share(self) -> float:
-        """The error relative to the bound; infinite for an error that is not finite."""
-        return self.error / self.allowed if np.isfinite(self.error) else np.inf
 
 
 @uncheckpointed()
@@ -119,12 +98,12 @@ def check_engine(
         progress(step + 1, steps)
         if last is not None and step == steps - 1:
             comparison.go_on_in(last)
-        worst = max(worst, comparison.step(step), key=_share)
+        worst = max(worst, comparison.step(step), key=attrgetter("share"))
         _require(worst, f"in step {step + 1}")
     predicted = comparison.predictions()
     comparison.require_independence()
     _require(predicted, f"after step {steps}")
-    return max(worst, predicted, key=_share)
+    return max(worst, predicted, key=attrgetter("share"))
 
 
 class _Comparison:
@@ -179,7 +158,7 @@ class _Comparison:
             masks = draw_masks(self._masks, np.random.default_rng(number))
             inputs = (start, images, labels, masks, lr)
             truth = self._exact.step(*inputs)
-            return _deviation(ours, truth, lambda n: self._rounding.step(*inputs, noise=n))
+            return worst_deviation(ours, truth, lambda n: self._rounding.step(*inputs, noise=n))
 
         states = self._states(self._engine.state())
         return _best(map(attempt, self._images(number % BATCHES), states))
@@ -193,7 +172,7 @@ class _Comparison:
             ours = {"predictions": np.array(self._engine.predict(images), np.float64)}
             if "embeddings" in truth:
                 ours["embeddings"] = np.array(self._engine.embed(images), np.float64)
-            return _deviation(ours, truth, lambda n: self._rounding.predict(state, images, n))
+            return worst_deviation(ours, truth, lambda n: self._rounding.predict(state, images, n))
 
         return _best(map(attempt, self._images(None)))
 
@@ -210,7 +189,7 @@ class _Comparison:
 
         for predict in (self._engine.predict, exactly):
             among, alone = (np.asarray(predict(each))[-1] for each in (images, images[-1:]))
-            if _largest(among - alone) > _MIXED * _largest(among):
+            if largest(among - alone) > _MIXED * largest(among):
                 raise CompileError(
                     "the prediction for an image depends on the other images of its batch or on "
                     "their number, as behind a softmax or mean over the first dimension, or a "
@@ -251,7 +230,7 @@ def _best(attempts: Iterable[Deviation]) -> Deviation:
         found.append(deviation)
         if deviation.share <= 1:
             break
-    return min(found, key=_share)
+    return min(found, key=attrgetter("share"))
 
 
 def _settled(engine: Engine, network: nn.Module, images: Images, labels: Labels) -> State:
@@ -299,26 +278,6 @@ def _engine_step(
     return {name: np.array(value, np.float64) for name, value in values.items()}, lr
 
 
-def _deviation(ours: Tensors, truth: Tensors, noisy: Callable[[int], Tensors]) -> Deviation:
-    """The tensor that is nearest to its bound, or furthest beyond.
-
-    The effect of rounding is computed only if a tensor is off by more than `TOLERANCE`: by runs
-    `noisy(0)`, `noisy(1)`, ..., as many as are needed.
-    """
-    rounded: list[Tensors] = []
-    worst = max(_deviations(ours, truth, rounded), key=_share)
-    for noise in range(1 + JITTERS):
-        if worst.share <= 1:
-            break
-        rounded.append(noisy(noise))
-        worst = max(_deviations(ours, truth, rounded), key=_share)
-    return worst
-
-
-def _share(deviation: Deviation) -> float:
-    return deviation.share
-
-
 def _require(deviation: Deviation, when: str) -> None:
     if deviation.share > 1 and not np.isfinite(deviation.allowed):
         raise CompileError(
@@ -331,24 +290,3 @@ def _require(deviation: Deviation, when: str) -> None:
             f"the compiled step disagrees with PyTorch {when}: {deviation.tensor} is off by "
             f"{deviation.error:.1e} where {deviation.allowed:.1e} is allowed; no kit was written"
         )
-
-
-def _deviations(ours: Tensors, exact: Tensors, rounded: list[Tensors]) -> Iterator[Deviation]:
-    for name, truth in exact.items():
-        off = (_largest(values[name] - truth) for values in rounded)
-        rounding = ROUNDING * max(off, default=0.0)
-        allowed = max(TOLERANCE * _largest(truth), rounding, FLOOR)  # not finite if truth is not
-        yield Deviation(name, _largest(ours[name] - truth), allowed)
-
-
-def _largest(values: NDArray[np.float64]) -> float:
-    return float(np.max(np.abs(values), initial=0.0))
-
-
-def smooth_images(rng: np.random.Generator, batch: int, size: int) -> Images:
-    """Random images that vary slowly, as photos do; independent pixels average out to gray."""
-    coarse = rng.random((batch, 5, 5, 3), dtype=np.float32)
-    maps = torch.from_numpy(coarse).permute(0, 3, 1, 2)
-    smooth = functional.interpolate(maps, size=(size, size), mode="bicubic", align_corners=False)
-    images: Images = (smooth.permute(0, 2, 3, 1) * 255).clamp(0, 255).byte().numpy()
-    return images

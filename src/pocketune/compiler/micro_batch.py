@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from pocketune.compiler.capture.supplied_dropout import SuppliedDropout
-from pocketune.compiler.check import smooth_images
-from pocketune.compiler.reference import Reference
+from pocketune.compiler.reference import Reference, smooth_images
 from pocketune.compiler.settings import CompileSettings
 from pocketune.kit.manifest import Manifest
 from pocketune.networks.copies import copy_network

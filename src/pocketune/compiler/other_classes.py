@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pocketune.arrays import FloatArray
-from pocketune.compiler.check import CompileError, smooth_images
-from pocketune.compiler.reference import Reference
+from pocketune.compiler.check import CompileError
+from pocketune.compiler.reference import Reference, smooth_images
 from pocketune.compiler.settings import CompileSettings
 from pocketune.device.engine.base import draw_masks
 from pocketune.device.engine.onnx import OnnxEngine

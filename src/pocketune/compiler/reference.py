@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.nn import functional
 
 from pocketune.arrays import State
 from pocketune.compiler.capture.trace import running_statistics, trained_parameters
@@ -111,6 +112,15 @@ def in_float64(network: nn.Module, size: int) -> nn.Module:
     except RuntimeError:
         return copy_network(network)
     return double
+
+
+def smooth_images(rng: np.random.Generator, batch: int, size: int) -> Images:
+    """Random images that vary slowly, as photos do; independent pixels average out to gray."""
+    coarse = rng.random((batch, 5, 5, 3), dtype=np.float32)
+    maps = torch.from_numpy(coarse).permute(0, 3, 1, 2)
+    smooth = functional.interpolate(maps, size=(size, size), mode="bicubic", align_corners=False)
+    images: Images = (smooth.permute(0, 2, 3, 1) * 255).clamp(0, 255).byte().numpy()
+    return images
 
 
 def _to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The machine that this process runs on, as records of runs name it."""
+"""The machine that this process runs on: its name, and the cores and memory that it allows."""
 
 from __future__ import annotations
 
