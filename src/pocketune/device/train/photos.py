@@ -70,6 +70,7 @@ class Photos:
         path: StrPath,
         settings: TrainSettings,
         kit: Kit,
+        *,
         classes: tuple[str, ...] | None = None,
         after_mask: AfterMask = lambda _done, _all: None,
         most: int | None = None,

@@ -68,9 +68,9 @@ def find_photos(
         path,
         settings,
         kit,
-        checkpoint.identity.classes,
-        after_mask,
-        checkpoint.most,
+        classes=checkpoint.identity.classes,
+        after_mask=after_mask,
+        most=checkpoint.most,
         masks=mask_options(settings, inherited=True),
     )
     if photos.fingerprint() != checkpoint.identity.photos:

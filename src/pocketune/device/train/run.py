@@ -177,9 +177,9 @@ def train(
     opened = kit if isinstance(kit, Kit) else Kit.open(kit)
     factory, folder = engine or _onnx_engine(), Path(out or next_run(photos))
     shown = progress or console()
-    found, settings = _opened(photos, asked, opened, shown, most)
+    found, settings = _prepared(photos, asked, opened, shown, most)
     reclaim()
-    memory = _checked(opened, settings, found, process_memory())
+    memory = _checked_memory(opened, settings, found, process_memory())
     budget = settings.budget_bytes
     settings, note = choose(
         settings,
@@ -244,7 +244,7 @@ def resume(
             settings = replace(settings, budget=parse_size(budget))
         with closed_on_error(shown):
             found = find_photos(checkpoint, photos, settings, kit, shown.counting("masks"))
-        memory = _checked(kit, settings, found, before)
+        memory = _checked_memory(kit, settings, found, before)
         memory = _with_photos(memory, settings, found, kit)
         resumed = Run(
             kit,
@@ -261,7 +261,7 @@ def resume(
             return _run_to_end(resumed, state, shown, cache, stop)
 
 
-def _opened(
+def _prepared(
     photos: StrPath, asked: TrainSettings, kit: Kit, shown: Progress, most: int | None
 ) -> tuple[Photos, TrainSettings]:
     """The photos of a run, and its settings with what follows from photos and kit in place of None.
@@ -330,7 +330,7 @@ def _limited(whole: Run, run: Run) -> str:
     )
 
 
-def _checked(
+def _checked_memory(
     kit: Kit, settings: TrainSettings, found: Photos, before: ProcessMemory
 ) -> MemoryEstimate:
     """The memory that training on these photos will take, refused if it exceeds the budget."""
