@@ -158,8 +158,8 @@ class Group(click.Group):
         """Import a command; None if there is no command of this name."""
         return self._imported(cmd_name) if cmd_name in self._places else None
 
-    def _imported(self, command: str) -> click.Command:
-        module, _, name = self._places[command].partition(":")
+    def _imported(self, cmd_name: str) -> click.Command:
+        module, _, name = self._places[cmd_name].partition(":")
         found: click.Command = getattr(import_module(f"pocketune.cli.{module}"), name)
         return found
 

@@ -225,8 +225,8 @@ def _grid(
     from pocketune.data import task_of
     from pocketune.kit.bundled import list_kits
 
-    of_network = {**network, "size": step["size"], "batch": step["batch"]}
-    of_method = {name: step[name] for name in ("frozen_bits", "label_smoothing", "loss_stride")}
+    created = {**network, "size": step["size"], "batch": step["batch"]}
+    trained = {name: step[name] for name in ("frozen_bits", "label_smoothing", "loss_stride")}
     kits: Sequence[str] = options.kit or []
     if not kits and not networks.network:
         kits = list_kits(task_of(options.photos[0]).name)
@@ -240,8 +240,8 @@ def _grid(
     return Grid.from_dict(
         {
             "photos": options.photos,
-            "networks": [{"network": name, **of_network} for name in networks.network or []],
-            "methods": [{"method": n, "options": chosen[n], **of_method} for n in names],
+            "networks": [{"network": name, **created} for name in networks.network or []],
+            "methods": [{"method": name, "options": chosen[name], **trained} for name in names],
             "kits": kits,
             "seeds": list(range(settings.seed, settings.seed + options.seeds)),
             "settings": plain,

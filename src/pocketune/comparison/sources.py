@@ -55,8 +55,8 @@ def photos_content(path: str) -> str:
             files = ((name, folder) for name in folder.names())
         for name, source in files:
             digest.update(_encoded(name))
-            with suppress(OSError), source.open(name) as content:  # a missing one is skipped
-                digest.update(_size_and_end(content))
+            with suppress(OSError), source.open(name) as photo:  # a missing one is skipped
+                digest.update(_size_and_end(photo))
     return digest.hexdigest()
 
 

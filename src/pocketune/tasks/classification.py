@@ -343,9 +343,9 @@ class ClassEvaluation(Evaluation):
             (each for each in self.per_class if each.present),
             key=lambda each: (each.recall, each.precision),
         )
-        shown = classes[:SHOWN]
-        width = max((len(each.name) for each in shown), default=0)
-        for each in shown:
+        worst = classes[:SHOWN]
+        width = max((len(each.name) for each in worst), default=0)
+        for each in worst:
             yield (
                 f"  {printable(each.name):<{width}}  recall {percentage(each.recall)}  "
                 f"precision {percentage(each.precision)}  {counted(each.present, 'photo')}"
