@@ -22,6 +22,7 @@ from pocketune.papers.tables import About, Cell, Row, register_table
 from pocketune.papers.tinytl import TinyTLMemory
 from pocketune.papers.trace import ModuleCall, ModuleTrace, trace_modules
 from pocketune.surgery import prune
+from pocketune.surgery.branch import reads_image
 from pocketune.weights import create_network
 
 MEMORY = "memory (MB)"
@@ -50,7 +51,7 @@ class RepNetMemory:
 def _image_module_first(trace: ModuleTrace) -> tuple[ModuleCall, ...]:
     """The calls of side branches that read the image, then all others."""
     modules = trace.network.named_modules()
-    readers = tuple(f"{path}." for path, m in modules if getattr(m, "reads_image", False) is True)
+    readers = tuple(f"{path}." for path, module in modules if reads_image(module))
     reading = [f"{call.path}.".startswith(readers) for call in trace.calls]
     return (*compress(trace.calls, reading), *compress(trace.calls, map(not_, reading)))
 

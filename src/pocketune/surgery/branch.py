@@ -64,7 +64,7 @@ def add_branches(network: nn.Module, factories: Mapping[str, Factory]) -> None:
         set_about(branch, is_side_branch=True)
         branch.register_forward_pre_hook(_refuse_inside)
         _attach(branch, block)
-        if _reads_image(branch):
+        if reads_image(branch):
             network.register_forward_pre_hook(_show_image, with_kwargs=True)
 
 
@@ -138,7 +138,7 @@ def _add_branch(block: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Te
     if branch is None:  # the branch has moved to the block's replacement
         return output
     vars(branch)[_WAITS] = False
-    x = _image(branch) if _reads_image(branch) else inputs[0]
+    x = _image(branch) if reads_image(branch) else inputs[0]
     size = {"size": output.shape[2:]} if getattr(branch, "resizes", False) is True else {}
     added: Tensor = output + branch(x, **size)
     return added
@@ -159,9 +159,10 @@ def _show_image(network: nn.Module, inputs: tuple[Any, ...], named: dict[str, An
     The hook holds no module, so the branches of a copied network read the copy's images.
     """
     for module in network.modules():
-        if _reads_image(module):
+        if reads_image(module):
             vars(module)[_IMAGE] = inputs[0] if inputs else next(iter(named.values()))
 
 
-def _reads_image(branch: nn.Module) -> bool:
+def reads_image(branch: nn.Module) -> bool:
+    """Whether a module is a side branch that reads the network's input instead of its block's."""
     return getattr(branch, "reads_image", False) is True

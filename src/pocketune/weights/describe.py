@@ -36,7 +36,7 @@ class Described(NamedTuple):
     """What `create_network` builds.
 
     Attributes:
-        config: Of the network; with the blocks that the weights have, if it classifies pixels.
+        config: Of the network; one that classifies images is still to be cut to `first_blocks`.
         weights: Those to load; of the hub, the file.
         normalization: That of the weights, if it is described.
         of_backbone: Whether the weights are those of a backbone, and the decode head is random.
