@@ -159,6 +159,18 @@ def test_other_photos_of_the_same_names_are_all_evaluated(run: Path, photos: Pat
     assert evaluate(run, others).images == 8
 
 
+def test_its_own_divided_photos_are_told(run: Path, tmp_path: Path, notes: list[str]) -> None:
+    kit, state = TinyKit().write(tmp_path / "kit"), trained_state(TinyKit(classes=MANY))
+    for part, each in (("train", 2), ("val", 1), ("test", 3)):
+        write_photos(tmp_path / "divided" / part, MANY, each=each)
+    divided = tmp_path / "divided"
+    write_last(run, kit, state, MANY, divided, load_splits(divided).fingerprint())
+    assert evaluate(run, divided).images == evaluate(run).images == 8
+    assert notes[0] == (
+        "the run was trained on 16 of these 24 photos; the 8 that it held back are evaluated"
+    )
+
+
 def test_photos_that_a_run_before_was_trained_on_are_told(
     run: Path, photos: Path, notes: list[str]
 ) -> None:

@@ -49,20 +49,24 @@ def without_training_photos(model: Model, splits: Splits, place: Path) -> Splits
             )
         return splits
     checkpoint, dataset = Checkpoint.load(last), splits.val
-    settings = checkpoint.settings
-    train, val = stratify(dataset.groups, val_fraction=settings.val_fraction, seed=settings.seed)
-    own = replace(splits, train=dataset.subset(train), val=dataset.subset(val))
+    settings, own = checkpoint.settings, splits
+    if not len(splits.train):  # else the user has divided the photos
+        train, val = stratify(
+            dataset.groups, val_fraction=settings.val_fraction, seed=settings.seed
+        )
+        own = replace(splits, train=dataset.subset(train), val=dataset.subset(val))
     used = own.thinned(checkpoint.most)
     if used.fingerprint() != checkpoint.identity.photos or _are_others(used.train, model, place):
         if place.resolve() == Path(checkpoint.photos).resolve():
             return _new_ones(splits, checkpoint, place)
         _note_names(dataset, checkpoint, place)
         return splits
-    trained = f"the run was trained on {len(used.train)} of these {len(dataset)} photos"
-    if not len(val):
+    photos = len(own.train) + len(own.val)
+    trained = f"the run was trained on {len(used.train)} of these {photos} photos"
+    if not len(own.val):
         _log.info("%s, so that the figures are too good", trained)
         return splits
-    _log.info("%s; the %d that it held back are evaluated", trained, len(val))
+    _log.info("%s; the %d that it held back are evaluated", trained, len(own.val))
     _note_choice(model)
     _note_earlier(own.val, checkpoint, place)
     return own
