@@ -1,5 +1,6 @@
 /** The .zip of all photos. */
 import { describe, expect, it } from "vitest";
+import { openZip } from "../../src/formats/zip";
 import { pathsOf, photosFile } from "../../src/page/take/photos";
 import type { Project } from "../../src/page/project";
 
@@ -33,6 +34,14 @@ describe("the .zip of photos", () => {
     const project = projectOf(["1.jpg", "2.jpg", "3.jpg"], large);
     await expect(photosFile(project)).rejects.toThrow("has room for 4 GB of photos");
     expect(read).toBe(4);
+  });
+
+  it("is passed on in a few parts, however many photos it has", async () => {
+    const names = Array.from({ length: 300 }, (_, i) => `${i}.jpg`);
+    const parts = await photosFile(projectOf(names, new Blob([new Uint8Array(50_000)])));
+    expect(parts.filter((part) => part instanceof Blob).length).toBeLessThan(5);
+    const zip = new Uint8Array(await new Blob(parts).arrayBuffer());
+    expect(openZip(zip, "photos.zip").size).toBe(300);
   });
 
   it("has names that are different where capitals are not told apart", () => {

@@ -12,6 +12,8 @@ import { divide } from "../train/division";
 
 /** The format counts files in two bytes, and bytes in four. */
 const MOST = { files: 65_000, gigabytes: 4 };
+/** Bytes of the archive that are in the heap at once, about: a blob for each photo would take longer. */
+const PART = 4 << 20;
 const TABLE = "labels.csv";
 /** Names that a folder cannot have on each system, or that would not be a class's there. */
 const NO_FOLDER = /[/\\:*?"<>|]|^\.|[. ]$/;
@@ -25,16 +27,20 @@ export async function photosFile(project: Packed, run: PhotoEntry[] = []): Promi
   if (project.count > MOST.files) throw new UserError(texts.tooManyToPack(MOST.files));
   const packed: Blob[] = [];
   let chunks: BlobPart[] = [];
+  let size = 0;
   const archive = new Zip((error, chunk) => {
     if (error) throw error;
     chunks.push(chunk as BlobPart);
+    size += chunk.length;
   });
   const add = (path: string, bytes: Uint8Array) => {
     const entry = new ZipPassThrough(path); // photos are compressed already
     archive.add(entry);
     entry.push(bytes, true);
+    if (size < PART) return;
     packed.push(new Blob(chunks)); // which leaves the heap
     chunks = [];
+    size = 0;
   };
   const parts = partsOf(project, run);
   const paths = pathsOf(project, parts);
