@@ -108,11 +108,14 @@ def remove_abandoned(run: Path) -> None:
     """
     with suppress(OSError):
         for folder in list(run.absolute().parent.iterdir()):
-            lock = folder / _IN_USE
-            if folder.name.startswith(_beside(run)) and lock.is_file():
-                with suppress(PocketuneError), locked(lock, f"{folder} is in use") as is_locked:
-                    if is_locked:
-                        shutil.rmtree(folder, ignore_errors=True)
+            if folder.name.startswith(_beside(run)) and (folder / _IN_USE).is_file():
+                _remove_unused(folder)
+
+
+def _remove_unused(folder: Path) -> None:
+    with suppress(PocketuneError), locked(folder / _IN_USE, f"{folder} is in use") as is_locked:
+        if is_locked:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _beside(run: Path) -> str:
