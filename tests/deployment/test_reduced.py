@@ -212,6 +212,21 @@ def test_a_frozen_part_in_integers_stays_in_integers(tmp_path: Path, photos: Pat
     before, plain = quantized_values(original), quantized_values(plain_model(original))
     assert before and plain and not before & plain
     onnx.checker.check_model(plain_model(original), full_check=True)
+    kept = plain_model(original, integers=True)
+    onnx.checker.check_model(kept, full_check=True)
+    assert integer_layers(kept) == integer_layers(original) > 20
+    whole = export_reduced(kit.path, tmp_path / "whole.onnx", precision="int8", photos=photos)
+    assert integer_layers(onnx.load(whole.path)) > integer_layers(original)
+    assert whole.float_layers == 0
+
+
+def integer_layers(model: onnx.ModelProto) -> int:
+    """Number of layers whose maps and kernels are stored in 8 bits."""
+    graph = model.graph
+    constants = {tensor.name for tensor in graph.initializer}
+    made = {n.output[0]: n.input[0] for n in graph.node if n.op_type == "DequantizeLinear"}
+    stored = [[made[n] in constants for n in node.input[:2] if n in made] for node in graph.node]
+    return stored.count([False, True])
 
 
 def quantized_values(model: onnx.ModelProto) -> set[str]:

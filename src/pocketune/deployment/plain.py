@@ -1,26 +1,33 @@
 """An exported model as a quantizer reads it best: constants folded, norms in the convolutions."""
 
+import copy
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from pocketune.device.engine.session import start_session
 
 
-def plain_model(model: onnx.ModelProto) -> onnx.ModelProto:
+def plain_model(model: onnx.ModelProto, *, integers: bool = False) -> onnx.ModelProto:
     """The same function with constants computed, and scales and shifts in the layers before them.
 
     ONNX Runtime folds them where a product or a sum follows a convolution, so that differences with
     constants become sums first. Weights in 8 bits become float32.
+
+    Args:
+        model: A float32 model, of which a part may compute with integers.
+        integers: Whether the layers that compute with integers keep their weights in 8 bits.
     """
-    folded = _folded(model)
+    stored = _integer_weights(model) if integers else []
+    folded = _folded(_with_inputs(model, stored))
     _sums_of_differences(folded)
     _flatten_kernels(folded)
     result = _folded(folded)
+    _put_back(result, stored, model)
     _drop_unread_outputs(result)
     _name_nodes(result)
     _name_quantized(result)
@@ -45,6 +52,46 @@ def _folded(model: onnx.ModelProto) -> onnx.ModelProto:
     folded.opset_import.extend(standard)
     folded.metadata_props.extend(p for p in model.metadata_props if p not in folded.metadata_props)
     return folded
+
+
+def _integer_weights(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The nodes that dequantize constants for a layer that also reads a dequantized map."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    made = {n.output[0]: n for n in model.graph.node if n.op_type == "DequantizeLinear"}
+    weights = {name: node for name, node in made.items() if node.input[0] in constants}
+    maps = made.keys() - weights.keys()
+    layers = [node for node in model.graph.node if maps.intersection(node.input)]
+    read = {name for node in layers for name in node.input}
+    return [node for name, node in weights.items() if name in read]
+
+
+def _with_inputs(model: onnx.ModelProto, stored: list[onnx.NodeProto]) -> onnx.ModelProto:
+    """A copy that takes what these nodes dequantize as inputs, which are not computed."""
+    result = copy.deepcopy(model)
+    shapes = {tensor.name: tensor.dims for tensor in model.graph.initializer}
+    for node in stored:
+        result.graph.node.remove(node)
+        shape = shapes[node.input[0]]
+        result.graph.input.append(
+            helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, shape)
+        )
+    return result
+
+
+def _put_back(
+    model: onnx.ModelProto, stored: list[onnx.NodeProto], original: onnx.ModelProto
+) -> None:
+    """Put nodes that dequantize constants of the original in the place of inputs."""
+    graph = model.graph
+    made = {node.output[0] for node in stored}
+    read = {name for node in stored for name in node.input}
+    nodes = [*stored, *graph.node]
+    inputs = [value for value in graph.input if value.name not in made]
+    del graph.node[:], graph.input[:]
+    graph.node.extend(nodes)
+    graph.input.extend(inputs)
+    kept = {tensor.name for tensor in graph.initializer}
+    graph.initializer.extend(t for t in original.graph.initializer if t.name in read - kept)
 
 
 def _sums_of_differences(model: onnx.ModelProto) -> None:

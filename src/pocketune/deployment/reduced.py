@@ -58,7 +58,7 @@ def export_reduced(
     check_choice(PRECISIONS, precision=precision)
     out, progress = Path(out), progress or silent
     original = Original.open(model, out, photos, progress, calibrated=precision == "int8")
-    plain = plain_model(original.graph)
+    plain = plain_model(original.graph, integers=precision == "int8")
     quantization: Quantization | None = None
     progress(f"converting to {precision}", 0.1)
     if precision == "int8":

@@ -10,8 +10,9 @@ import torch
 pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
 
 from pocketune import LastLayer, TopBlocks, adapt, compile, create_network
+from pocketune.compiler.quantize.calibration import Calibration
 from pocketune.compiler.quantize.error import relative_error
-from pocketune.deployment.tflite.export import run_tflite
+from pocketune.deployment.tflite.export import export_tflite, run_tflite
 from pocketune.deployment.tflite.prepare import prepared_model
 from pocketune.device import export
 from pocketune.methods import Method
@@ -98,3 +99,19 @@ def test_a_frozen_part_that_gives_several_maps(tmp_path: Path) -> None:
     assert "Split" not in {node.op_type for node in prepared.graph.node}
     content, _ = translated(prepared)
     assert relative_error(run_tflite(content, images), run_onnx(model, images)) < 1e-4
+
+
+def test_a_frozen_part_in_integers(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = adapt(create_network("mobilenet_v2", width=0.1, classes=CLASSES), LastLayer())
+    images = smooth_images(8)
+    calibration = Calibration(images, np.arange(8) % CLASSES)
+    kit = compile(
+        network, tmp_path / "kit", batch=1, size=SIZE, frozen_bits=8, calibration=calibration
+    )
+    assert kit.manifest.computes_integers
+    prepared = prepared_model(onnx.load(export(kit.path, tmp_path / "model.onnx")))
+    _, kinds = translated(prepared)
+    assert kinds.count("QUANTIZE") <= 6
+    made = export_tflite(kit.path, tmp_path / "model.tflite", precision="float32")
+    assert made.path.exists()  # however LiteRT rounds

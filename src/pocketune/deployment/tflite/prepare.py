@@ -27,7 +27,7 @@ def prepared_model(model: onnx.ModelProto) -> onnx.ModelProto:
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_value = 1
     model.graph.ClearField("value_info")  # it may be of any number of images
-    model = plain_model(model)
+    model = plain_model(model, integers=True)
     _normalize_by_channels(model)
     join_hard_swish(model)
     join_gelu(model)
