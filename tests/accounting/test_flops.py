@@ -71,6 +71,8 @@ INDEX = torch.tensor([0, 1])
         (aten.topk.default, (torch.zeros(4, 5), 2), 20),
         (aten.sort.default, (torch.zeros(4, 5),), 20),
         (aten._upsample_bilinear2d_aa.default, (MAP, [8, 10], False), 7 * 80),
+        (aten.upsample_linear1d.default, (MAP[0], [10], False), 3 * 40),
+        (aten.upsample_nearest1d.default, (MAP[0], [10]), 0),
         (
             aten._upsample_bilinear2d_aa_backward.default,
             (torch.zeros(1, 1, 8, 10), [8, 10], [1, 1, 4, 5], False),

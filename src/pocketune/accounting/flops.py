@@ -17,7 +17,7 @@ computed.) N is the number of elements of the output, unless stated otherwise.
 | sum, mean, maximum and other reductions, gradients of padding | | elements of the input |
 | pooling | | output elements times window, or elements of the input if larger |
 | adding at the places of an index | | elements that are added |
-| resizing, bilinear and bicubic | | 7 and 31 times the larger of input and output |
+| resizing, linear, bilinear and bicubic | | 3, 7 and 31 times the larger of input and output |
 | elementwise | | N, whatever it computes for each element |
 | views, copies, casts, fills, comparisons, random numbers, results that are not floats | | 0 |
 
@@ -111,6 +111,7 @@ def _elementwise(tensor: Tensor) -> OperatorFlops:
     "pocketune.zero_dropped", "pocketune.scale_by_slopes",
     "aten.avg_pool2d_backward", "aten._adaptive_avg_pool2d_backward",
     "aten.upsample_nearest2d_backward", "aten._upsample_nearest_exact2d_backward",
+    "aten.upsample_nearest1d_backward", "aten._upsample_nearest_exact1d_backward",
 )  # fmt: skip
 def _each_of_result(args: tuple[Any, ...], result: Any) -> OperatorFlops:
     return _elementwise(result[0] if isinstance(result, tuple) else result)
@@ -134,7 +135,8 @@ def _products(macs: int, further: int = 0) -> OperatorFlops:
     "aten.native_dropout_backward", "aten.reflection_pad2d", "aten.replication_pad2d",
     "aten.channel_shuffle", "aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.roll",
     "aten.flip", "aten._reshape_copy", "aten.im2col", "aten.upsample_nearest2d",
-    "aten._upsample_nearest_exact2d", "aten.scatter", "aten.embedding",
+    "aten._upsample_nearest_exact2d", "aten.upsample_nearest1d",
+    "aten._upsample_nearest_exact1d", "aten.scatter", "aten.embedding",
     "aten.nll_loss_backward", "aten.nll_loss2d_backward", "pocketune.patch_spread",
     "pocketune.survivors", "pocketune.restore",
 )  # fmt: skip
@@ -248,6 +250,11 @@ def _pool(args: tuple[Any, ...], result: Any) -> OperatorFlops:
 )  # fmt: skip
 def _bilinear(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
     return OperatorFlops(7 * max(args[0].numel(), result.numel()), 0)
+
+
+@register_flops("aten.upsample_linear1d", "aten.upsample_linear1d_backward")
+def _linear(args: tuple[Any, ...], result: Tensor) -> OperatorFlops:
+    return OperatorFlops(3 * max(args[0].numel(), result.numel()), 0)
 
 
 @register_flops("aten.index_put")

@@ -67,6 +67,7 @@ WEIGHT, INDEX = torch.arange(12.0).view(3, 2, 2), torch.tensor([1, 0])
         lambda: F.conv1d(input=ROW, weight=WEIGHT),
         lambda: F.embedding(input=INDEX, weight=ROW[0]),
         lambda: F.instance_norm(input=MAPS),
+        lambda: F.interpolate(input=ROW, size=3, mode="linear", align_corners=True),
         lambda: F.pad(input=ROW, pad=(1, 1), mode="circular"),
         lambda: ROW.unfold(dimension=2, size=2, step=1),
     ],

@@ -1,5 +1,7 @@
 """Pooling, resizing and padding by pixels, with their gradients."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -117,6 +119,30 @@ def test_resizing(
 def test_resizing_by_a_factor(scale: float, mode: str, rows: int) -> None:
     """Of (2.2, 2.1), the sides are doubled and the pixels' places are not."""
     check_map(lambda x: F.interpolate(x, scale_factor=scale, mode=mode), leaf(2, 3, 4, 6), rows)
+
+
+@LAYOUTS
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [(3, 4), (9, 4), (5, 8)])
+def test_antialiased_resizing(
+    size: tuple[int, int], mode: str, align_corners: bool, rows_max_pixels: int
+) -> None:
+    def resize(x: Tensor) -> Tensor:
+        return F.interpolate(x, size, None, mode, align_corners, antialias=True)
+
+    check_map(resize, leaf(2, 3, 7, 6), rows_max_pixels)
+
+
+@pytest.mark.parametrize("target", [{"size": 7}, {"size": [3]}, {"scale_factor": 1.5}])
+@pytest.mark.parametrize("mode", ["linear", "nearest", "nearest-exact"])
+def test_resizing_tokens(mode: str, target: dict[str, Any]) -> None:
+    def step(x: Tensor) -> list[Tensor]:
+        with PlainOperators():
+            y = F.interpolate(x, mode=mode, **target).square()
+        return [y, *torch.autograd.grad(y.sum(), [x])]
+
+    check_function(step, [leaf(2, 3, 5)])
 
 
 @LAYOUTS

@@ -5,7 +5,7 @@ no derivative here. The activations of our own networks are not among them: thei
 `lower.activation` take fewer nodes and less memory. A few functions have simpler equivalents here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -114,7 +114,7 @@ def _in_row(given: Any, along: int) -> Any:
     """An argument of one dimension for two, of which the first is that of the rows."""
     if isinstance(given, str):
         return given
-    return along, given if isinstance(given, int) else given[0]
+    return along, given[0] if isinstance(given, Sequence) else given
 
 
 def _embedding(
@@ -147,6 +147,25 @@ def _instance_norm(
     return functional.group_norm(input, input.shape[1], weight, bias, eps)
 
 
+def _interpolate(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Any:
+    """Tokens (N, C, T) resized as maps of one row."""
+    if input.dim() != 3 or mode == "area" or antialias:
+        return NotImplemented
+    size, scale = (None if each is None else _in_row(each, 1) for each in (size, scale_factor))
+    mode = "bilinear" if mode == "linear" else mode
+    row = input.unsqueeze(-2)
+    row = functional.interpolate(row, size, scale, mode, align_corners, recompute_scale_factor)
+    return row.squeeze(-2)
+
+
 def _pad(input: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Any:  # noqa: ARG001
     """Circular padding as a concatenation; PyTorch's own writes into an empty tensor."""
     if mode != "circular" or min(pad) < 0:
@@ -173,6 +192,7 @@ _PLAIN: dict[Any, Callable[..., Any]] = {
     functional.conv1d: _conv1d,
     functional.embedding: _embedding,
     functional.instance_norm: _instance_norm,
+    functional.interpolate: _interpolate,
     functional.multi_head_attention_forward: multi_head,
     functional.pad: _pad,
     functional.scaled_dot_product_attention: scaled_dot_product,

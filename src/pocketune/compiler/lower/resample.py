@@ -41,6 +41,8 @@ def resample(
 _RESIZES: dict[Any, Any] = {
     aten.upsample_bilinear2d_backward.default: aten.upsample_bilinear2d.default,
     aten.upsample_bicubic2d_backward.default: aten.upsample_bicubic2d.default,
+    aten._upsample_bilinear2d_aa_backward.default: aten._upsample_bilinear2d_aa.default,
+    aten._upsample_bicubic2d_aa_backward.default: aten._upsample_bicubic2d_aa.default,
     aten.upsample_nearest2d_backward.default: aten.upsample_nearest2d.default,
     aten._upsample_nearest_exact2d_backward.default: aten._upsample_nearest_exact2d.default,
 }
@@ -81,8 +83,8 @@ def _interpolation(
     scales = (*options[flags:], None, None)
 
     def weights(old: int, new: int, scale: float | None) -> Tensor:
-        image = torch.eye(old).view(old, 1, old, 1)
-        resized: Tensor = resize(image, [new, 1], *options[:flags], scale, None)
+        image = torch.eye(old).view(old, 1, 1, old)  # PyTorch antialiases a column wrongly
+        resized: Tensor = resize(image, [1, new], *options[:flags], None, scale)
         return resized.view(old, new).T
 
     return weights(shape[2], size[0], scales[0]), weights(shape[3], size[1], scales[1])
