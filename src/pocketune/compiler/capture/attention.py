@@ -79,12 +79,10 @@ def multi_head(
     else:
         weights = in_proj_weight.chunk(3)
     biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
-    heads = []
-    for x, weight, bias in zip((query, key, value), weights, biases, strict=True):
-        projected = functional.linear(x.transpose(0, 1), weight, bias)
-        batch, tokens, _ = projected.shape
-        heads.append(projected.reshape(batch, tokens, num_heads, -1).transpose(1, 2))
-    q, k, v = heads
+    q, k, v = (
+        _in_heads(functional.linear(x.transpose(0, 1), weight, bias), num_heads)
+        for x, weight, bias in zip((query, key, value), weights, biases, strict=True)
+    )
     scores = (q / math.sqrt(q.shape[-1])) @ k.transpose(-2, -1)
     if attn_mask is not None:
         if attn_mask.dim() == 3:  # (N * heads, T, T)
@@ -98,6 +96,12 @@ def multi_head(
     if not need_weights:
         return y, None
     return y, weights_of_tokens.mean(1) if average_attn_weights else weights_of_tokens
+
+
+def _in_heads(x: Tensor, heads: int) -> Tensor:
+    """(N, heads, T, E / heads) of (N, T, E)."""
+    images, tokens, _ = x.shape
+    return x.reshape(images, tokens, heads, -1).transpose(1, 2)
 
 
 def einsum(equation: Any, *operands: Any) -> Any:

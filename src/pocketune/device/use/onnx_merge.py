@@ -96,17 +96,8 @@ def merge(
     missing = inputs - {*values, "images", "features"}
     if missing:
         raise ValueError(f"there is no value for the input {min(missing)}")
-    merged = _messages()["Model"](
-        ir_version=max(part.ir_version for part in parts),
-        producer_name="pocketune",
-        opset_import=[{"domain": d, "version": v} for d, v in _common_opsets(parts).items()],
-        metadata_props=[{"key": key, "value": value} for key, value in properties.items()],
-    )
+    merged = _joined(parts, properties)
     graph = merged.graph
-    graph.name = "pocketune"
-    for part in parts:
-        graph.node.extend(part.graph.node)
-        graph.initializer.extend(part.graph.initializer)
     for name in sorted(inputs & set(values)):
         _add_constant(graph, name, values[name])
     graph.input.add(name="images", type=_tensor_type(_UINT8, ["N", size, size, 3]))
@@ -120,6 +111,21 @@ def merge(
     _sweep(graph)
     serialized: bytes = merged.SerializeToString()
     return serialized
+
+
+def _joined(parts: Collection[Any], properties: Mapping[str, str]) -> Any:
+    """A model of the nodes and constants of all parts, as yet without inputs and outputs."""
+    joined = _messages()["Model"](
+        ir_version=max(part.ir_version for part in parts),
+        producer_name="pocketune",
+        opset_import=[{"domain": d, "version": v} for d, v in _common_opsets(parts).items()],
+        metadata_props=[{"key": key, "value": value} for key, value in properties.items()],
+    )
+    joined.graph.name = "pocketune"
+    for part in parts:
+        joined.graph.node.extend(part.graph.node)
+        joined.graph.initializer.extend(part.graph.initializer)
+    return joined
 
 
 def _add_class_map(graph: Any, vertical: FloatArray, horizontal: FloatArray) -> None:
