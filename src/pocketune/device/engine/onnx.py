@@ -69,8 +69,82 @@ class OnnxEngine:
         weight = partial(manifest.task.loss_weight, inputs=self.inputs)
         return add_parts(self._gradients, images, labels, rng, manifest.micro_batch, weight)
 
+    def predict(self, images: Images) -> FloatArray:
+        """Outputs (N, ...) for pixels (N, S, S, 3), computed a few at a time."""
+        return self._evaluate("logits", images)
+
+    def embed(self, images: Images) -> FloatArray:
+        """Inputs (N, D) of the output layer for pixels (N, S, S, 3); see `Engine.embed`."""
+        if self._kit.manifest.embeddings is None:
+            raise no_embeddings()
+        return self._evaluate("embeddings", images)
+
+    def prepare(self, images: NDArray[np.uint8]) -> NDArray[Any]:
+        """The part of a prediction that does not depend on any trained value.
+
+        Args:
+            images: (N, S, S, 3) pixels.
+
+        Returns:
+            The features of the frozen part (N, ...); the images if there is no frozen part.
+        """
+        return self._start_values(images)
+
+    def complete(self, prepared: NDArray[Any]) -> FloatArray:
+        """Outputs (N, ...) from the result of `prepare`."""
+        return self._predicted(prepared, "logits")["logits"]
+
+    def complete_with_embeddings(self, prepared: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+        """Outputs (N, ...) and embeddings (N, D) from the result of `prepare`."""
+        if self._kit.manifest.embeddings is None:
+            raise no_embeddings()
+        found = self._predicted(prepared)
+        return found["logits"], found["embeddings"]
+
+    def state(self) -> State:
+        """Copies of all parameters and statistics."""
+        return {name: values.copy() for name, values in self._arrays().items()}
+
+    def load(self, state: Mapping[str, FloatArray]) -> None:
+        """Write all parameters and statistics, in place.
+
+        Raises:
+            KitError: A tensor is missing or of another shape; then nothing is written.
+        """
+        check_state(state, self._kit.manifest.shapes(self._classes), "the saved state")
+        for name, array in self._arrays().items():
+            np.copyto(array, state[name])
+
+    def swap(self, state: Mapping[str, FloatArray]) -> None:
+        """Replace all parameters and statistics, also by those for other classes.
+
+        The arrays of `parameters` and `statistics` are new ones. No graph is opened again.
+
+        Raises:
+            KitError: The state does not fit the kit; then nothing is replaced.
+        """
+        self._take(state)
+        if self._open is not None:
+            self._open[1].bind(self._arrays())
+
+    def release(self) -> None:
+        """Close all graphs; the next call opens them again."""
+        self._open = None
+        self.__dict__.pop("_features_graph", None)
+
+    def _take(self, state: Mapping[str, FloatArray]) -> None:
+        manifest, classes = self._kit.manifest, self._kit.manifest.task.count(state)
+        values = checked_state(state, manifest.shapes(classes), "the state")
+        self._classes = classes
+        self.parameters: State = {spec.name: values[spec.name] for spec in manifest.parameters}
+        self.statistics: State = {spec.name: values[spec.name] for spec in manifest.statistics}
+        self.inputs: State = manifest.task.step_inputs(classes)
+
+    def _arrays(self) -> State:
+        return {**self.parameters, **self.statistics}
+
     def _gradients(self, images: Images, labels: Labels, rng: np.random.Generator) -> Gradients:
-        """The same of a micro-batch, by one run of the graph."""
+        """Loss and gradients of a micro-batch, by one run of the graph."""
         manifest, step = self._kit.manifest, self._graph(STEP)
         outputs = step.run(
             {
@@ -93,27 +167,12 @@ class OnnxEngine:
             values={name: cast("FloatArray", outputs[f"grad.{name}"]) for name in self.parameters},
         )
 
-    def predict(self, images: Images) -> FloatArray:
-        """Outputs (N, ...) for pixels (N, S, S, 3), computed a few at a time."""
-        return self._evaluate("logits", images)
-
-    def embed(self, images: Images) -> FloatArray:
-        """Inputs (N, D) of the output layer for pixels (N, S, S, 3); see `Engine.embed`."""
-        if self._kit.manifest.embeddings is None:
-            raise no_embeddings()
-        return self._evaluate("embeddings", images)
-
     def _evaluate(self, output: str, images: Images) -> FloatArray:
         """An output of the prediction for any number of images."""
         values = np.empty((len(images), *self._shape(output)), np.float32)
         for part in self._parts(len(images)):
             values[part] = self._run_predict(self._start_values(images[part]), output)[output]
         return values
-
-    def _parts(self, images: int) -> Iterator[slice]:
-        """The images that are predicted at once."""
-        size = self._kit.manifest.predictions_at_once
-        return (slice(start, start + size) for start in range(0, images, size))
 
     def _predicted(self, prepared: NDArray[Any], only: str | None = None) -> dict[str, FloatArray]:
         """All outputs of the prediction, or one, from what depends on no trained value."""
@@ -124,12 +183,17 @@ class OnnxEngine:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _run_predict(self, prepared: NDArray[Any], only: str | None) -> dict[str, FloatArray]:
-        """The same of a few images, by one run of the graph."""
+        """Outputs of the prediction for a few images, by one run of the graph."""
         graph = self._graph(PREDICT)
         found = graph.run({self._start: prepared}, only=only)
         for name, values in found.items():
             graph.check(name, values.shape, (len(prepared), *self._shape(name)))
         return found
+
+    def _parts(self, images: int) -> Iterator[slice]:
+        """The images that are predicted at once."""
+        size = self._kit.manifest.predictions_at_once
+        return (slice(start, start + size) for start in range(0, images, size))
 
     def _shape(self, output: str) -> tuple[int, ...]:
         """The shape of an output of the prediction, for an image."""
@@ -138,103 +202,10 @@ class OnnxEngine:
             return (manifest.embeddings or 0,)
         return manifest.task.output_shape(manifest.size, self._classes)
 
-    def prepare(self, images: NDArray[np.uint8]) -> NDArray[Any]:
-        """The part of a prediction that does not depend on any trained value.
-
-        Args:
-            images: (N, S, S, 3) pixels, at most a training batch.
-
-        Returns:
-            The features of the frozen part (N, ...); the images if there is no frozen part.
-        """
-        return self._start_values(images)
-
-    def complete(self, prepared: NDArray[Any]) -> FloatArray:
-        """Outputs (N, ...) from the result of `prepare`."""
-        return self._predicted(prepared, "logits")["logits"]
-
-    def complete_with_embeddings(self, prepared: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-        """Outputs (N, ...) and embeddings (N, D) from the result of `prepare`."""
-        if self._kit.manifest.embeddings is None:
-            raise no_embeddings()
-        found = self._predicted(prepared)
-        return found["logits"], found["embeddings"]
-
-    def swap(self, state: Mapping[str, FloatArray]) -> None:
-        """Replace all parameters and statistics, also by those for other classes.
-
-        The arrays of `parameters` and `statistics` are new ones. No graph is opened again.
-
-        Raises:
-            KitError: The state does not fit the kit; then nothing is replaced.
-        """
-        self._take(state)
-        if self._open is not None:
-            self._open[1].bind(self._arrays())
-
-    def _take(self, state: Mapping[str, FloatArray]) -> None:
-        manifest, classes = self._kit.manifest, self._kit.manifest.task.count(state)
-        values = checked_state(state, manifest.shapes(classes), "the state")
-        self._classes = classes
-        self.parameters: State = {spec.name: values[spec.name] for spec in manifest.parameters}
-        self.statistics: State = {spec.name: values[spec.name] for spec in manifest.statistics}
-        self.inputs: State = manifest.task.step_inputs(classes)
-
-    def release(self) -> None:
-        """Close all graphs; the next call opens them again."""
-        self._open = None
-        self.__dict__.pop("_features", None)
-
-    def state(self) -> State:
-        """Copies of all parameters and statistics."""
-        return {name: values.copy() for name, values in self._arrays().items()}
-
-    def load(self, state: Mapping[str, FloatArray]) -> None:
-        """Write all parameters and statistics, in place.
-
-        Raises:
-            KitError: A tensor is missing or of another shape; then nothing is written.
-        """
-        check_state(state, self._kit.manifest.shapes(self._classes), "the saved state")
-        for name, array in self._arrays().items():
-            np.copyto(array, state[name])
-
-    @cached_property
-    def _features(self) -> Graph:
-        return Graph(self._kit, FEATURES, bound={}, inputs=["images"], outputs=["features"])
-
-    def _graph(self, name: str) -> Graph:
-        """The graph of a training step or that of a prediction; the other one is closed."""
-        if self._open is None or self._open[0] != name:
-            self._open = None  # close the other graph first
-            self._open = name, self._step() if name == STEP else self._predict()
-        return self._open[1]
-
-    def _step(self) -> Graph:
-        masks = [spec.name for spec in self._kit.manifest.masks]
-        gradients = [f"grad.{name}" for name in self.parameters]
-        statistics = [f"new.{name}" for name in self.statistics]
-        return Graph(
-            self._kit,
-            STEP,
-            bound=self._arrays(),
-            inputs=[self._start, "labels", *self.inputs, *masks],
-            outputs=["loss", *self._kit.manifest.task.step_metrics, *gradients, *statistics],
-        )
-
-    def _predict(self) -> Graph:
-        outputs = ["logits", *(["embeddings"] if self._kit.manifest.embeddings else [])]
-        return Graph(
-            self._kit, PREDICT, bound=self._arrays(), inputs=[self._start], outputs=outputs
-        )
-
     @property
     def _start(self) -> str:
         """Name of the input of `step.onnx` and `predict.onnx` that depends on the images."""
         return "images" if self._kit.manifest.features is None else "features"
-
-    def _arrays(self) -> State:
-        return {**self.parameters, **self.statistics}
 
     def _start_values(self, images: Images) -> NDArray[Any]:
         """The images, or their features if the kit has a frozen part."""
@@ -246,7 +217,36 @@ class OnnxEngine:
         features = np.empty((len(images), *manifest.features), np.float32)
         for start in range(0, len(images), manifest.images_at_once):
             part = slice(start, start + manifest.images_at_once)
-            found = self._features.run({"images": images[part]})["features"]
-            self._features.check("features", found.shape, features[part].shape)
+            found = self._features_graph.run({"images": images[part]})["features"]
+            self._features_graph.check("features", found.shape, features[part].shape)
             features[part] = found
         return features
+
+    def _graph(self, name: str) -> Graph:
+        """The graph of a training step or that of a prediction; the other one is closed."""
+        if self._open is None or self._open[0] != name:
+            self._open = None  # close the other graph first
+            self._open = name, self._open_step() if name == STEP else self._open_predict()
+        return self._open[1]
+
+    @cached_property
+    def _features_graph(self) -> Graph:
+        return Graph(self._kit, FEATURES, bound={}, inputs=["images"], outputs=["features"])
+
+    def _open_step(self) -> Graph:
+        masks = [spec.name for spec in self._kit.manifest.masks]
+        gradients = [f"grad.{name}" for name in self.parameters]
+        statistics = [f"new.{name}" for name in self.statistics]
+        return Graph(
+            self._kit,
+            STEP,
+            bound=self._arrays(),
+            inputs=[self._start, "labels", *self.inputs, *masks],
+            outputs=["loss", *self._kit.manifest.task.step_metrics, *gradients, *statistics],
+        )
+
+    def _open_predict(self) -> Graph:
+        outputs = ["logits", *(["embeddings"] if self._kit.manifest.embeddings else [])]
+        return Graph(
+            self._kit, PREDICT, bound=self._arrays(), inputs=[self._start], outputs=outputs
+        )
