@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { dimensionsOf } from "../../src/page/collect/dimensions";
 
 /** The first bytes of files of 300 x 200 pixels, as Pillow writes them. */
@@ -38,6 +38,13 @@ describe("the size of a photo", () => {
       expect(await of(bytes)).toEqual(WIDE);
     },
   );
+
+  it("is known of a JPEG by one read of its file", async () => {
+    const file = new Blob([Buffer.from(FILES["JPEG"], "hex")]);
+    const reads = vi.spyOn(file, "slice");
+    expect(await dimensionsOf(file)).toEqual(WIDE);
+    expect(reads).toHaveBeenCalledOnce();
+  });
 
   it("is read from a JPEG behind a long color profile", async () => {
     const jpeg = Buffer.from(FILES["JPEG"], "hex");

@@ -14,7 +14,7 @@ export interface Dimensions {
 export async function dimensionsOf(file: Blob): Promise<Dimensions | null> {
   const bytes = new DataView(await file.slice(0, HEAD).arrayBuffer());
   try {
-    if (bytes.getUint16(0) === 0xffd8) return await ofJpeg(file);
+    if (bytes.getUint16(0) === 0xffd8) return await ofJpeg(file, bytes.buffer);
     const kind = text(bytes, 0, 4);
     if (kind === "\x89PNG") return { width: bytes.getUint32(16), height: bytes.getUint32(20) };
     if (kind === "GIF8") {
@@ -30,10 +30,13 @@ export async function dimensionsOf(file: Blob): Promise<Dimensions | null> {
 }
 
 /** The first frame header, behind segments of any length, as of a color profile. */
-async function ofJpeg(file: Blob): Promise<Dimensions | null> {
+async function ofJpeg(file: Blob, head: ArrayBuffer): Promise<Dimensions | null> {
   let at = 2;
   for (let i = 0; i < MOST_SEGMENTS; i++) {
-    const segment = new DataView(await file.slice(at, at + 9).arrayBuffer());
+    const isRead = at + 9 <= head.byteLength; // each further read of many photos adds up
+    const segment = new DataView(
+      isRead ? head.slice(at, at + 9) : await file.slice(at, at + 9).arrayBuffer(),
+    );
     const [fill, kind] = [segment.getUint8(0), segment.getUint8(1)];
     if (fill !== 0xff) return null;
     // From C0 to CF are frames, except for three tables.
