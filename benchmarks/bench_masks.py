@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from data import parse
-from pocketune.data import MaskOptions, Splits, load_splits
+from pocketune.data import ImageDataset, MaskOptions, Splits, load_splits
 from pocketune.errors import counted
 from report import keep, kept, spread, table, write
 
@@ -131,30 +132,16 @@ class Runs:
     def _pretrained(self) -> Path:
         """The network, with a decode head that was trained on the first half."""
         import pocketune
-        from pocketune.data import sample
         from pocketune.device.train.progress import Silent
         from pocketune.device.train.run import train
         from pocketune.device.use.model import Model
-        from pocketune.networks import normalize
         from pocketune.tasks import Segmentation
 
         path = self._scratch / "pretrained.safetensors"
         if path.exists():
             return path
         photos = self._photos(self._halves["first"]).train
-        network = pocketune.create_network(
-            "deeplabv3",
-            backbone="mobilenet_v2",
-            width=0.35,
-            head_channels=CHANNELS,
-            classes=len(photos.classes),
-            weights=self._backbone,
-        )
-        batches = (
-            normalize(network, torch.from_numpy(batch.images))
-            for batch in sample(photos, size=SIZE, count=96)
-        )
-        pocketune.restore_batch_norm(network, batches)
+        network = self._untrained(photos)
         adapted = pocketune.adapt(network, pocketune.TopBlocks(blocks=0))
         kit, out = self._scratch / "pretraining.zip", self._scratch / "pretraining"
         task = Segmentation(photos.classes)
@@ -174,6 +161,27 @@ class Runs:
         pocketune.save_network(network, path)
         return path
 
+    def _untrained(self, photos: ImageDataset) -> nn.Module:
+        """The network with a new decode head; its norms are restored on the photos."""
+        import pocketune
+        from pocketune.data import sample
+        from pocketune.networks import normalize
+
+        network = pocketune.create_network(
+            "deeplabv3",
+            backbone="mobilenet_v2",
+            width=0.35,
+            head_channels=CHANNELS,
+            classes=len(photos.classes),
+            weights=self._backbone,
+        )
+        batches = (
+            normalize(network, torch.from_numpy(batch.images))
+            for batch in sample(photos, size=SIZE, count=96)
+        )
+        pocketune.restore_batch_norm(network, batches)
+        return network
+
     def _photos(self, path: Path) -> Splits:
         return load_splits(path, masks=MaskOptions(ignore="void"))
 
@@ -189,7 +197,7 @@ class Runs:
         kit = self._scratch / "kits" / f"{trained} {stride} {weights.stem}"
         if not kit.exists():
             method, blocks = TRAINED[trained]
-            random = weights == self._backbone
+            headless = weights == self._backbone
             build_kit(
                 kit,
                 network="deeplabv3",
@@ -201,7 +209,7 @@ class Runs:
                 size=SIZE,
                 batch=BATCH,
                 loss_stride=stride,
-                photos=self._photos(self._scratch / "camvid").train if random else None,
+                photos=self._photos(self._scratch / "camvid").train if headless else None,
             )
         return kit
 
