@@ -124,6 +124,7 @@ def measure_steps(
 
 
 def steps(rounds: int, fresh: bool) -> None:
+    """The table of the steps."""
     skip_check()
     results = {} if fresh else kept("few_bit_steps")
     with tempfile.TemporaryDirectory() as scratch:
@@ -210,6 +211,7 @@ def measure_norms(name: str) -> dict[str, dict[str, float]]:
 
 
 def norms(fresh: bool) -> None:
+    """The table of the norms and of the activations."""
     skip_check()
     register_method("fewbit_only")(OnlyOf)  # a kit records the name
     results = {} if fresh else kept("few_bit_norms")
@@ -233,36 +235,43 @@ def norms(fresh: bool) -> None:
     write("few_bit_norms", title, f"{note}\n\n{table(header, rows)}")
 
 
+def missing(results: dict[str, dict[str, Any]]) -> list[tuple[int, Method, float, int | None]]:
+    """Seed, method, rate and bits of the transfers that are not in the results."""
+
+    def done(method: Method, bits: int | None) -> int:
+        return len(results.get(str(method), {}).get(str(bits), {}).get("scores", []))
+
+    return [
+        (seed, method, rate, bits)
+        for seed in range(SEEDS)
+        for method, rate in TRANSFERS
+        for bits in BITS
+        if done(method, bits) <= seed
+    ]
+
+
 def measure_transfers(data: Path, results: dict[str, dict[str, Any]]) -> None:
     """The accuracies that are missing, and the errors of gradients before the transfer."""
     network, reached = pretrained(data, PHOTOS, PRETRAINING)
     results["pretrained"] = {"top-1": reached}
     photos = transfer(data, TRAINED, TESTED)
     batch = photos[0][0][::16], photos[0][1][::16]
-    for seed in range(SEEDS):
-        for method, rate in TRANSFERS:
-            cells = results.setdefault(str(method), {})
-            for bits in BITS:
-                cell = cells.setdefault(str(bits), {"scores": []})
-                if len(cell["scores"]) > seed:
-                    continue
-                torch.manual_seed(seed)
-                adapted = adapt(network, with_bits(method, bits))
-                train(adapted, photos[0], EPOCHS, rate)
-                cell["scores"].append(accuracy(adapted, photos[1]))
-                if not seed:
-                    cell["error"] = error(network, method, bits, batch)
-                print(method, bits, cell, flush=True)
-                keep("few_bit_accuracy", results)
+    for seed, method, rate, bits in missing(results):
+        cell = results.setdefault(str(method), {}).setdefault(str(bits), {"scores": []})
+        torch.manual_seed(seed)
+        adapted = adapt(network, with_bits(method, bits))
+        train(adapted, photos[0], EPOCHS, rate)
+        cell["scores"].append(accuracy(adapted, photos[1]))
+        if not seed:
+            cell["error"] = error(network, method, bits, batch)
+        print(method, bits, cell, flush=True)
+        keep("few_bit_accuracy", results)
 
 
 def transfers(data: Path, fresh: bool) -> None:
+    """The table of the accuracies."""
     results: dict[str, dict[str, Any]] = {} if fresh else kept("few_bit_accuracy")
-    if any(
-        len(results.get(str(method), {}).get(str(bits), {}).get("scores", [])) < SEEDS
-        for method, _ in TRANSFERS
-        for bits in BITS
-    ):
+    if missing(results):
         measure_transfers(data, results)
     reached = results["pretrained"]["top-1"]
     rows = []
