@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -34,15 +36,13 @@ VALUES, STEPS = 1_540_000, 30
 """As many parameters as MobileTL trains of MobileNetV2 1.0."""
 
 
-def fill(cells: dict[str, list[float]], trials: Trials) -> bool:
-    """Measure the first accuracy that is missing; False if there is none."""
-    for seed in range(SEEDS):
-        for optimizer in OPTIMIZERS:
-            found = cells.setdefault(optimizer, [])
-            if len(found) == seed:
-                found.append(trials.accuracy(TrainSettings(optimizer=optimizer, seed=seed)))
-                return True
-    return False
+def fill(cells: dict[str, list[float]], trials: Trials) -> Iterator[None]:
+    """Measure the accuracies that are missing, one at a time."""
+    for seed, optimizer in product(range(SEEDS), OPTIMIZERS):
+        found = cells.setdefault(optimizer, [])
+        if len(found) == seed:
+            found.append(trials.accuracy(TrainSettings(optimizer=optimizer, seed=seed)))
+            yield
 
 
 def accuracy(results: dict[str, dict[str, list[float]]]) -> str:
@@ -92,7 +92,7 @@ def main() -> None:
                 weights = weights_file(options.data, NETWORK)
                 NETWORKS[NETWORK].kit(kit, compose_method(*METHODS[method]), weights, folder)
                 trials = Trials(kit, Views(folder, None))
-                while fill(cells, trials):
+                for _ in fill(cells, trials):
                     print(photos, method, cells, flush=True)
                     keep("adam8", results)
     write(

@@ -18,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -124,13 +125,12 @@ def main() -> None:
     results = kept(NAME)
     with tempfile.TemporaryDirectory() as scratch:
         photos = unpack(options.data, "flowers", Path(scratch)) / "train"
-        for width, size in SETTINGS:
-            for method in options.methods:
-                if width in options.widths:
-                    name = f"{method} {width} {size} px | {options.threads} | {options.commit}"
-                    results[name] = build(photos, method, width, size, environment)
-                    keep(NAME, results)
-                    print(name, results[name], flush=True)
+        for (width, size), method in product(SETTINGS, options.methods):
+            if width in options.widths:
+                name = f"{method} {width} {size} px | {options.threads} | {options.commit}"
+                results[name] = build(photos, method, width, size, environment)
+                keep(NAME, results)
+                print(name, results[name], flush=True)
     report(results)
 
 

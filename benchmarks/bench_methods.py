@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -146,18 +147,11 @@ def measure(network: str, method: str, batch: int, rounds: int, scratch: Path) -
     """The row of a method: milliseconds and megabytes by their columns."""
     from pocketune.kit.kit import Kit
 
-    kit, photos = (
-        scratch / "kit",
-        write_photos(scratch / "photos", CLASSES, PHOTOS, CAMERA, grain=8),
-    )
+    kit = scratch / "kit"
     build_kit(adapted(network, method, 1.0), method, batch, SIZE, kit)
     manifest = Kit.open(kit).manifest
-    workers: dict[tuple[str, str], Worker] = {}
-    for trained in dict.fromkeys((method, EVERYTHING)):
-        for how in EAGER:
-            workers[trained, how] = eager_worker(how, network, trained, batch)
-    if method == EVERYTHING and shutil.which("g++"):
-        workers[method, COMPILED] = eager_worker(COMPILED, network, method, batch)
+    photos = write_photos(scratch / "photos", CLASSES, PHOTOS, CAMERA, grain=8)
+    workers = eager_workers(network, method, batch)
     for how in EPOCHS_OF if manifest.features else list(EPOCHS_OF)[:1]:
         (scratch / how).mkdir()
         workers[method, how] = Worker(__file__, how, kit, photos, scratch / how)
@@ -180,8 +174,17 @@ def measure(network: str, method: str, batch: int, rounds: int, scratch: Path) -
     return row
 
 
-def eager_worker(how: str, *of: object) -> Worker:
-    return Worker(__file__, how, *of, environment=KEEPING_ALLOCATOR)
+def eager_workers(network: str, method: str, batch: int) -> dict[tuple[str, str], Worker]:
+    """PyTorch's, by what they train and how: what the method trains, and everything."""
+    keys = [(trained, how) for trained in dict.fromkeys((method, EVERYTHING)) for how in EAGER]
+    if method == EVERYTHING and shutil.which("g++"):
+        keys.append((EVERYTHING, COMPILED))
+    return {
+        (trained, how): Worker(
+            __file__, how, network, trained, batch, environment=KEEPING_ALLOCATOR
+        )
+        for trained, how in keys
+    }
 
 
 def bound(manifest: Manifest) -> float:
@@ -297,16 +300,14 @@ def main() -> None:
 
     skip_check()
     results = {} if options.fresh else kept(RESULT)
-    for network in options.networks:
-        for batch in options.batches:
-            for method in options.methods:
-                key = f"{network}, {batch}, {method}"
-                if key in results:
-                    continue
-                with tempfile.TemporaryDirectory() as scratch:
-                    results[key] = measure(network, method, batch, options.rounds, Path(scratch))
-                print(key, results[key], flush=True)
-                keep(RESULT, results)
+    for network, batch, method in product(options.networks, options.batches, options.methods):
+        key = f"{network}, {batch}, {method}"
+        if key in results:
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            results[key] = measure(network, method, batch, options.rounds, Path(scratch))
+        print(key, results[key], flush=True)
+        keep(RESULT, results)
     publish(results)
 
 
