@@ -26,8 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -76,15 +75,6 @@ class Child:
         self.process.communicate()
 
 
-@contextmanager
-def child(command: list[str], folder: Path) -> Iterator[Child]:
-    started = Child(command, folder)
-    try:
-        yield started
-    finally:
-        started.close()
-
-
 def work(kit: str, cores: int) -> None:
     """Make a step for every line on standard input; answer with its milliseconds."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
@@ -123,11 +113,7 @@ def measure(browser: Child, kit: Path, rounds: int) -> tuple[float, list[float]]
         process.close()
     for page in pages.values():
         browser.ask({"close": page})
-    return heap, [median(values) for values in sorted_by_runtime(times)]
-
-
-def sorted_by_runtime(times: dict[tuple[str, int], list[float]]) -> list[list[float]]:
-    return [times[key] for key in sorted(times)]
+    return heap, [median(times[key]) for key in sorted(times)]
 
 
 def loaded_bytes() -> list[list[object]]:
@@ -158,6 +144,26 @@ def compressed(path: Path) -> int:
     return len(data) if path.suffix in (".gz", ".zip") else len(gzip.compress(data, 9))
 
 
+def report(
+    rows: list[list[object]], firsts: list[float], browser: str, options: argparse.Namespace
+) -> None:
+    """Write the tables; rows are short if times are not asked for."""
+    text = table(HEADER[: len(rows[0])], rows)
+    if firsts:
+        text += (
+            "\n\nTimes of a step are medians in ms.\n\nFrom an empty page to the first prediction, "
+            f"by a classifier of ten photos: {median(firsts):.1f} s, in a page of the benchmark\n"
+            "that has the engine but not the studio's main.js."
+        )
+    text += "\n\n" + table(["loaded once", "kB", "kB compressed"], loaded_bytes())
+    title = (
+        f"A training step of MobileNetV2 {options.width:g} in Chromium {browser.split('.')[0]}, "
+        f"batch {BATCH}"
+    )
+    name = "studio" if options.width == 0.35 else f"studio-w{options.width:g}"
+    write(name, title, text)
+
+
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
         work(sys.argv[2], int(sys.argv[3]))
@@ -174,7 +180,7 @@ def main() -> None:
     rows: list[list[object]] = []
     with (
         tempfile.TemporaryDirectory() as scratch,
-        child(["npm", "run", "--silent", "bench"], WEB) as browser,
+        closing(Child(["npm", "run", "--silent", "bench"], WEB)) as browser,
     ):
         for method in METHODS:
             for size in options.sizes:
@@ -186,22 +192,7 @@ def main() -> None:
                 print(*rows[-1], flush=True)
         question = {"first": str(kit_path("last")), "threads": THREADS[-1]}
         firsts = [browser.ask(question) / 1e3 for _ in range(3 if rounds else 0)]
-        version = browser.first
-    columns = HEADER if rounds else HEADER[:3]
-    text = table(columns, rows)
-    if firsts:
-        text += (
-            "\n\nTimes of a step are medians in ms.\n\nFrom an empty page to the first prediction, "
-            f"by a classifier of ten photos: {median(firsts):.1f} s, in a page of the benchmark\n"
-            "that has the engine but not the studio's main.js."
-        )
-    text += "\n\n" + table(["loaded once", "kB", "kB compressed"], loaded_bytes())
-    title = (
-        f"A training step of MobileNetV2 {options.width:g} in Chromium {version.split('.')[0]}, "
-        f"batch {BATCH}"
-    )
-    name = "studio" if options.width == 0.35 else f"studio-w{options.width:g}"
-    write(name, title, text)
+    report(rows, firsts, browser.first, options)
 
 
 if __name__ == "__main__":
