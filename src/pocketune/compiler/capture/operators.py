@@ -15,7 +15,9 @@ from torch.overrides import TorchFunctionMode
 
 from pocketune.compiler.capture.arithmetic import ARITHMETIC
 from pocketune.compiler.capture.attention import einsum, multi_head, scaled_dot_product
-from pocketune.compiler.capture.simpler import SIMPLER
+from pocketune.compiler.capture.filled import FILLED
+from pocketune.compiler.capture.moves import MOVES
+from pocketune.compiler.capture.windows import WINDOWS
 from pocketune.torch_private import FUNCTIONAL_PAD, get_decompositions
 
 aten = torch.ops.aten
@@ -50,7 +52,7 @@ _DECOMPOSED = (
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Functions of simpler operators, by the operator that they replace."""
     table: dict[Any, Callable[..., Any]] = get_decompositions(_DECOMPOSED)
-    return {**table, **SIMPLER, **ARITHMETIC}
+    return {**table, **ARITHMETIC, **FILLED, **MOVES, **WINDOWS}
 
 
 functional = nn.functional

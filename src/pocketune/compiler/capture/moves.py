@@ -1,4 +1,4 @@
-"""Operators that select, move and average elements, as functions of fewer operators.
+"""Operators that select and move elements, as functions of fewer operators.
 
 PyTorch's own decompositions of these lead to strides, to primitives below ATen, or to tensors of
 indices. These functions keep the leading dimension, that of the images, where it is.
@@ -6,7 +6,6 @@ indices. These functions keep the leading dimension, that of the images, where i
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from math import prod
 from typing import Any
 
 import torch
@@ -59,68 +58,8 @@ def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
     return x
 
 
-def _masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
-    return torch.where(mask, torch.as_tensor(value, dtype=x.dtype), x)
-
-
-def _clamp(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
-    x = x if low is None else torch.maximum(x, low)
-    return x if high is None else torch.minimum(x, high)
-
-
-def _full_like(x: Tensor, value: Any, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
-    """The value for each element of a tensor; the number of images, which is open, is that of x."""
-    filling = torch.as_tensor(value, dtype=dtype or x.dtype)
-    return torch.where(x == x, filling, filling)
-
-
-def _zero(x: Tensor) -> Tensor:
-    return _full_like(x, 0)
-
-
-def _ones_like(x: Tensor, **options: Any) -> Tensor:
-    return _full_like(x, 1, **options)
-
-
-def _zeros_like(x: Tensor, **options: Any) -> Tensor:
-    return _full_like(x, 0, **options)
-
-
-def _average(x: Tensor, **options: Any) -> Tensor:
-    return x.mean(list(range(x.dim())), **options)
-
-
-def _total(x: Tensor, **options: Any) -> Tensor:
-    return x.sum(list(range(x.dim())), **options)
-
-
 def _squeeze(x: Tensor) -> Tensor:
     return x.reshape([size for size in x.shape if size != 1])
-
-
-def _variance(
-    x: Tensor,
-    dim: Sequence[int] | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> Tensor:
-    dims = [*(dim or range(x.dim()))]
-    count = prod(x.shape[each] for each in dims)
-    centered = x - x.mean(dims, keepdim=True)
-    total = (centered * centered).sum(dims, keepdim=keepdim)
-    return total / max(count - (1 if correction is None else correction), 0)
-
-
-def _deviation(x: Tensor, dim: Sequence[int] | None = None, **options: Any) -> Tensor:
-    return _variance(x, dim, **options).sqrt()
-
-
-def _variance_and_mean(
-    x: Tensor, dim: Sequence[int] | None = None, *, keepdim: bool = False, **options: Any
-) -> tuple[Tensor, Tensor]:
-    dims = [*(dim or range(x.dim()))]
-    return _variance(x, dims, keepdim=keepdim, **options), x.mean(dims, keepdim=keepdim)
 
 
 def _pixel_shuffle(x: Tensor, factor: int) -> Tensor:
@@ -174,25 +113,6 @@ def _repeats(
     return factors if whole and all(s is None or s == n for s, n in given) else None
 
 
-def _full(
-    x: Tensor, size: Sequence[int], value: Any, dtype: torch.dtype | None = None, **_: Any
-) -> Tensor:
-    return torch.full(size, value, dtype=dtype or x.dtype)
-
-
-def _ones(x: Tensor, size: Sequence[int], **options: Any) -> Tensor:
-    return _full(x, size, 1, **options)
-
-
-def _zeros(x: Tensor, size: Sequence[int], **options: Any) -> Tensor:
-    return _full(x, size, 0, **options)
-
-
-def _empty_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], **_: Any) -> Tensor:
-    """What the gradient of a tensor is copied to, of which a part was written."""
-    return torch.empty_strided(size, stride, dtype=x.dtype)
-
-
 def _as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int = 0) -> Any:
     """A view of that tensor, which reads the elements between two strides as one dimension.
 
@@ -222,23 +142,11 @@ def _by_stride(size: Sequence[int], stride: Sequence[int]) -> list[int]:
     return sorted(dims, key=lambda dim: -stride[dim])
 
 
-SIMPLER: dict[Any, Callable[..., Any]] = {
+MOVES: dict[Any, Callable[..., Any]] = {
+    aten._upsample_nearest_exact2d.default: _nearest,
+    aten._upsample_nearest_exact2d_backward.default: _nearest_backward,
     aten.as_strided.default: _as_strided,
     aten.channel_shuffle.default: _channel_shuffle,
-    aten.clamp.Tensor: _clamp,
-    aten.empty_like.default: _zeros_like,
-    aten.fill.Scalar: _full_like,
-    aten.fill.Tensor: _full_like,
-    aten.full_like.default: _full_like,
-    aten.masked_fill.Scalar: _masked_fill,
-    aten.masked_fill.Tensor: _masked_fill,
-    aten.mean.default: _average,
-    aten.new_empty.default: _zeros,
-    aten.new_empty_strided.default: _empty_strided,
-    aten.new_full.default: _full,
-    aten.new_ones.default: _ones,
-    aten.new_zeros.default: _zeros,
-    aten.ones_like.default: _ones_like,
     aten.pixel_shuffle.default: _pixel_shuffle,
     aten.pixel_unshuffle.default: _pixel_unshuffle,
     aten.roll.default: _roll,
@@ -247,16 +155,8 @@ SIMPLER: dict[Any, Callable[..., Any]] = {
     aten.split_with_sizes.default: _split_with_sizes,
     aten.squeeze.default: _squeeze,
     aten.stack.default: _stack,
-    aten.std.correction: _deviation,
-    aten.sum.default: _total,
     aten.transpose.int: _transpose,
     aten.unbind.int: _unbind,
-    aten._upsample_nearest_exact2d.default: _nearest,
-    aten._upsample_nearest_exact2d_backward.default: _nearest_backward,
     aten.upsample_nearest2d.default: _nearest,
     aten.upsample_nearest2d_backward.default: _nearest_backward,
-    aten.var.correction: _variance,
-    aten.var_mean.correction: _variance_and_mean,
-    aten.zero.default: _zero,
-    aten.zeros_like.default: _zeros_like,
 }
