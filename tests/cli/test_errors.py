@@ -63,6 +63,8 @@ class Options:
         ("top=0 must be a whole number", "--top 0 must be a whole number"),
         ("window='slide' is for masks", "--window slide is for masks"),
         ("val_fraction must be below 1", "--val-fraction must be below 1"),
+        ("give top=2 and only_half=False", "give --top 2 and no --only-half"),
+        ("top and val_fraction are of none", "--top and --val-fraction are of none"),
         ("x needs photos: set val_fraction above 0", "x needs photos: set --val-fraction above 0"),
         ("only_half=True has no effect", "--only-half has no effect"),
         ("/tmp/val_fraction is on top of a window", "/tmp/val_fraction is on top of a window"),

@@ -100,15 +100,15 @@ def _named(text: str, options: Iterable[OptionField]) -> str:
         if "_" in each.name:
             text = re.sub(rf"{name}(?![\w/.-])", shown, text)
         else:
-            follows = r"(?= (?:must|has no effect|needs|and \S+ must) )"
+            follows = r"(?= (?:must|has no effect|needs|and \S+ (?:must|are)) )"
             text = re.sub(rf"(?:^|(?<=[:;] )|(?<= and )){name}{follows}", shown, text)
     return text
 
 
 def _typed(shown: str, found: re.Match[str]) -> str:
-    """An option and its value; a flag has none."""
+    """An option and its value; a flag has none, and is left out where it is False."""
     value = found[1] if found[1] is not None else found[2]
-    return shown if value == "True" else f"{shown} {value}"
+    return {"True": shown, "False": f"no {shown}"}.get(value, f"{shown} {value}")
 
 
 def explained(error: Exception) -> str | None:
