@@ -2,6 +2,7 @@
 
 import csv
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -68,12 +69,17 @@ def test_predict_json(run, place):
     assert set(line["classes"][0]) == {"class", "share"}
 
 
-def test_masks_train_with_nothing_set(run, place):
+def test_masks_train_with_nothing_set(run, place, monkeypatch):
     result = run("train", place / "photos", "--steps", 2, "--out", "run")
     assert result.exit_code == 0, result.output
     assert "this was the bundled kit 'masks'; choose another with --kit" in result.stderr
     assert "3 classes (sky, road, car)" in result.stdout
     assert Kit.open("run").manifest.network["backbone"] == "efficientnet_lite0"
+    told = []
+    log = logging.getLogger("pocketune.device.use.held_back")
+    monkeypatch.setattr(log, "info", lambda text, *values: told.append(text % values))
+    run("evaluate", "run", place / "photos", "--ignore", "sky")
+    assert "has changed, or its masks are read otherwise, since the run" in told[0]
 
 
 def test_masks_for_a_kit_of_classes(run, place, monkeypatch):

@@ -14,6 +14,8 @@ from pocketune.device.train import train
 from pocketune.device.train.progress import Silent
 from pocketune.device.use import evaluate as evaluate_module
 from pocketune.device.use.evaluate import evaluate
+from pocketune.device.use.held_back import run_photos
+from pocketune.device.use.model import Model
 from pocketune.device.use.predict import predict
 from pocketune.errors import PocketuneError
 from pocketune.tasks.classification import ClassPrediction
@@ -121,6 +123,8 @@ def test_a_run_is_evaluated_on_what_it_held_back(run: Path, photos: Path) -> Non
     write_photo(photos / MANY[0] / "another.png", 0)
     with pytest.raises(PocketuneError, match="or name the photos to evaluate"):
         evaluate(run)
+    with pytest.raises(PocketuneError, match=r"held back are not those of the run in .*run, or"):
+        run_photos(Model.open(run), run.parent / "held back")
 
 
 @pytest.fixture

@@ -112,7 +112,8 @@ def _new_ones(splits: Splits, checkpoint: Checkpoint, place: Path) -> Splits:
     is_new = ~np.isin(name_digests(dataset.names), checkpoint.trained)
     if is_new.all():
         return splits
-    changed = f"{place} has changed since the run was trained on {(~is_new).sum()} photos in it"
+    what = "has changed, or its masks are read otherwise," if dataset.masks else "has changed"
+    changed = f"{place} {what} since the run was trained on {(~is_new).sum()} photos in it"
     if not is_new.any():
         _log.info("%s, and has no others, so that the figures are too good", changed)
         return splits
@@ -197,6 +198,11 @@ def run_photos(model: Model, moved: StrPath | None = None) -> Splits:
     settings, place = checkpoint.settings, photos_path(checkpoint, moved)
     splits = _load(place, model, settings, checkpoint.most)
     if splits.fingerprint() != checkpoint.identity.photos:
+        if moved is not None:
+            raise PocketuneError(
+                f"the photos in {place} are not those of the run in {model.kit.path}, or have "
+                "changed since it started: give its own, as they were"
+            )
         raise PocketuneError(
             f"the photos in {place} have changed since the run in {model.kit.path} started, so its "
             "validation photos may be among those it was trained on: restore them, or name the "
