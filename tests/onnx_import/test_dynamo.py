@@ -85,7 +85,7 @@ def test_a_pool_of_a_permuted_map(tmp_path: Path) -> None:
 
 
 class Moved(nn.Module):
-    """Windows that are added up, products by a table, and places along two axes."""
+    """Parts that are written, sums of windows, products by a table, places along two axes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,6 +95,8 @@ class Moved(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         maps = self.patches(x)
+        maps[:, :, 1:] = maps[:, :, 1:] * 2
+        maps[:, :8] += 1
         windows = nn.functional.unfold(maps, 2, stride=2)
         maps = nn.functional.fold(windows.sigmoid(), maps.shape[2:], 2, stride=2)
         maps = maps + torch.einsum("nchw,hc->nwh", maps, self.table).unsqueeze(1)
@@ -102,11 +104,11 @@ class Moved(nn.Module):
         return scores
 
 
-def test_windows_tables_and_places(tmp_path: Path) -> None:
+def test_parts_windows_tables_and_places(tmp_path: Path) -> None:
     torch.manual_seed(0)
     file = dynamo_exported(original := Moved(), tmp_path / "net.onnx", opset=20)
     kinds = {each.op_type for each in onnx.load(file).graph.node}
-    assert kinds >= {"Col2Im", "Einsum", "GatherND"}
+    assert kinds >= {"ScatterND", "Col2Im", "Einsum", "GatherND"}
     loaded = load_onnx(file, size=SIZE)
     assert_same(loaded, original)
     compile(adapt(loaded, FullFineTune()), tmp_path / "kit", batch=2, size=SIZE)

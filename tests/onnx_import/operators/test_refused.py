@@ -37,6 +37,11 @@ RESIZED = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
             "Gather .* along the images",
         ),
         (
+            [node("Neg", ["x"], ["g"]), node("ScatterND", ["x", "a", "g"], ["d"])],
+            {"a": ints(1, 0).reshape(2, 1)},
+            "ScatterND .* not a part",
+        ),
+        (
             [node("Attention", ["x", "x", "x"], ["d"], softcap=2.0)],
             {"opset": 23},
             r"Attention .*\(softcap",

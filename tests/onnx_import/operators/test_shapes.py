@@ -18,6 +18,14 @@ from .cases import Case, X, check, ints
 
 node = helper.make_node
 RESIZED = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+
+
+def assigned() -> torch.Tensor:
+    x = X.clone()
+    x[:, :, 1:6:2, 6:] = X[:, :, :3, :2]
+    return x
+
+
 CASES: dict[str, Case] = {
     "slice": (
         [node("Slice", ["x", "a", "b", "axes", "steps"], ["d"])],
@@ -50,6 +58,20 @@ CASES: dict[str, Case] = {
         ],
         {"s": ints(0, 12, 16), "a": ints(6, 5), "b": ints(2, 2)},
         nn.functional.fold(X.reshape(2, 12, 16), (6, 5), 2, padding=(1, 0), stride=(2, 1)),
+    ),
+    "a part of two axes is written": (
+        [
+            node("Transpose", ["x"], ["t"], perm=[2, 3, 0, 1]),
+            node("Slice", ["t", "b", "c"], ["s"]),
+            node("ScatterND", ["t", "a", "s"], ["g"]),
+            node("Transpose", ["g"], ["d"], perm=[2, 3, 0, 1]),
+        ],
+        {
+            "a": np.stack(np.meshgrid([1, 3, 5], [6, 7], indexing="ij"), -1),
+            "b": ints(0, 0),
+            "c": ints(3, 2),
+        },
+        assigned(),
     ),
     "places along several axes": (
         [

@@ -137,6 +137,36 @@ def _gather_nd(node: Node, file: OnnxFile) -> nn.Module:
     return nn.Sequential(nn.Flatten(0, len(sides) - 1), taken, nn.Unflatten(0, flat.shape))
 
 
+@makes("ScatterND")
+def _scatter_nd(node: Node, file: OnnxFile) -> nn.Module:
+    """Values written to a part of a tensor, as in `x[:, 1:] = y`."""
+    if node.attributes.get("reduction", b"none") != b"none" or len(node.data) != 2:
+        raise refusal(node, file, "adds at places, or has a constant among its tensors")
+    places, sides = file.values[node.inputs[1]], file.values[node.data[0]].shape
+    part = tuple(
+        slice(int(first), int(last) + 1, max(int(last - first) // max(count - 1, 1), 1))
+        for first, last, count in zip(
+            places[(0,) * (places.ndim - 1)],
+            places[(-1,) * (places.ndim - 1)],
+            places.shape[:-1],
+            strict=False,
+        )
+    )
+    steps = [np.arange(side)[each] for side, each in zip(sides, part, strict=False)]
+    if not np.array_equal(places, np.stack(np.meshgrid(*steps, indexing="ij"), -1)):
+        raise refusal(node, file, "writes to places that are not a part of each dimension")
+    whole = [each.size == side for each, side in zip(steps, sides, strict=False)]
+    keeps_images(node, file, [axis for axis, all_of_it in enumerate(whole) if not all_of_it])
+    part = tuple(slice(None) if w else each for w, each in zip(whole, part, strict=True))
+    return Function("ScatterND", partial(_written, part=part))
+
+
+def _written(x: Tensor, values: Tensor, part: tuple[slice, ...]) -> Tensor:
+    x = x.clone()
+    x[part] = values
+    return x
+
+
 def _takes_all_in_order(values: Array, indices: Array) -> bool:
     """Whether indices give a flat value another shape, as PyTorch exports `as_strided`.
 
