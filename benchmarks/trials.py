@@ -138,7 +138,7 @@ class Trials:
         return float(np.linalg.norm(change) / np.linalg.norm(features))
 
     def recalls(self, settings: TrainSettings | None) -> list[float]:
-        """The same for the photos of each class; None stands for before the first step."""
+        """Top-1 of each class in percent, after the last step; None is before the first."""
         engine = self._engine(self._start) if settings is None else self._trained(settings)
         right, (_, labels) = self._right(engine), self._views.test
         return [100 * float(right[labels == label].mean()) for label in np.unique(labels)]
