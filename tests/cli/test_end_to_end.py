@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +98,7 @@ def test_evaluation_and_prediction_agree(workplace: Path) -> None:
     assert [[int(cell) for cell in row[1:]] for row in rows] == confusion.tolist()
 
 
-RUN_EXPORTED = """
+RUN_ONNX = """
 import sys, numpy, onnxruntime
 session = onnxruntime.InferenceSession(sys.argv[1])
 print(session.get_modelmeta().custom_metadata_map["classes"])
@@ -116,6 +117,19 @@ print([int(run(images=image[None])["logits"].argmax()) for image in images])
 """
 
 
+def run_exported(script: str, model: Path, files: Sequence[Path]) -> list[str]:
+    """The lines that a script without Pocketune prints about these photos."""
+    images = model.with_name("images.npy")
+    np.save(images, [np.asarray(center_crop(load_image(file), SIZE)) for file in files])
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(model), str(images)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
 def test_a_file_for_tensorflow_lite_predicts_the_same(
     workplace: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,16 +140,8 @@ def test_a_file_for_tensorflow_lite_predicts_the_same(
     assert done.exit_code == 0, done.output
     assert "of its answers are those of the model" in done.stdout
     files = sorted((workplace / "photos").rglob("*.*"))
-    images = np.stack([np.asarray(center_crop(load_image(file), SIZE)) for file in files])
-    np.save(workplace / "all.npy", images)
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_FLATBUFFER, "out.tflite", "all.npy"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=workplace,
-    )
-    found = [CLASSES[place] for place in json.loads(done.stdout)]
+    (places,) = run_exported(RUN_FLATBUFFER, workplace / "out.tflite", files)
+    found = [CLASSES[place] for place in json.loads(places)]
     told = run("predict", "run", *files, "--json", "--top", "1").stdout
     expected = [json.loads(line)["classes"][0]["class"] for line in told.splitlines()]
     same = sum(a == b for a, b in zip(found, expected, strict=True))
@@ -145,16 +151,7 @@ def test_a_file_for_tensorflow_lite_predicts_the_same(
 def test_an_exported_model_runs_anywhere_and_predicts_the_same(workplace: Path) -> None:
     call(workplace, "export", "run", "--out", "out.onnx")
     files = sorted((workplace / "photos" / "red").iterdir())
-    images = np.stack([np.asarray(center_crop(load_image(file), SIZE)) for file in files])
-    np.save(workplace / "images.npy", images)
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_EXPORTED, "out.onnx", "images.npy"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=workplace,
-    )
-    classes, shares = map(json.loads, done.stdout.splitlines())
+    classes, shares = map(json.loads, run_exported(RUN_ONNX, workplace / "out.onnx", files))
     assert tuple(classes) == CLASSES
     told = call(workplace, "predict", "run", *files, "--json", "--top", "3")
     for line, row in zip(map(json.loads, told.splitlines()), shares, strict=True):

@@ -75,6 +75,15 @@ def tensors(case: Case, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Ten
     return x.requires_grad_(), torch.randn(y_shape, generator=generator, dtype=dtype)
 
 
+def assert_formula(case: Case, conv: nn.Module, x: Tensor, g: Tensor, bits: int = 32) -> None:
+    """Gradients of a layer are those of the formula, for an input and a gradient of the output."""
+    of_input, of_kernel = filtered_gradients(case, x.detach(), conv.weight.detach(), g, bits=bits)
+    found = torch.autograd.grad(conv(x), [x, conv.weight, conv.bias], g)
+    torch.testing.assert_close(found[0], of_input)
+    torch.testing.assert_close(found[1], of_kernel)
+    torch.testing.assert_close(found[2], g.sum((0, 2, 3)))
+
+
 @settings(max_examples=100)
 @given(case=cases(), last=st.booleans())
 def test_gradients_are_those_of_the_formula(case: Case, last: bool) -> None:
@@ -83,11 +92,7 @@ def test_gradients_are_those_of_the_formula(case: Case, last: bool) -> None:
     if last:
         x = x.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
         g = g.contiguous(memory_format=torch.channels_last)
-    of_input, of_kernel = filtered_gradients(case, x.detach(), conv.weight.detach(), g)
-    found = torch.autograd.grad(conv(x), [x, conv.weight, conv.bias], g)
-    torch.testing.assert_close(found[0], of_input)
-    torch.testing.assert_close(found[1], of_kernel)
-    torch.testing.assert_close(found[2], g.sum((0, 2, 3)))
+    assert_formula(case, conv, x, g)
 
 
 @settings(max_examples=60)
@@ -95,11 +100,7 @@ def test_gradients_are_those_of_the_formula(case: Case, last: bool) -> None:
 def test_gradients_in_8_bits_are_those_of_the_rounded_formula(case: Case) -> None:
     conv = layer(case, bits=8).double()
     x, g = tensors(case)
-    of_input, of_kernel = filtered_gradients(case, x.detach(), conv.weight.detach(), g, bits=8)
-    found = torch.autograd.grad(conv(x), [x, conv.weight, conv.bias], g)
-    torch.testing.assert_close(found[0], of_input)
-    torch.testing.assert_close(found[1], of_kernel)
-    torch.testing.assert_close(found[2], g.sum((0, 2, 3)))
+    assert_formula(case, conv, x, g, bits=8)
 
 
 @settings(max_examples=30)
