@@ -114,13 +114,15 @@ def _scanned(
 ) -> tuple[tuple[tuple[int, int], ...], int]:
     """The number of pixels of each value in a mask, and the bytes that it takes packed."""
     with reading_image(image), source.open(image) as file, open_image(file) as photo:
-        size = oriented_size(photo)
+        size, stored = oriented_size(photo), photo.size
     with reading_image(mask), source.open(mask) as file:
         values, colors = _values(file, mask)
     if values.shape[::-1] != size:
         height, width = values.shape
         remedy = "save the mask at the image's size"
-        if isinstance(source, DrawnSource):
+        if (width, height) == stored:  # that of many programs, which do not turn it
+            remedy = "its EXIF orientation turns the image: turn the mask, or remove that tag"
+        elif isinstance(source, DrawnSource):
             remedy = "correct the size in the annotations"
         raise PocketuneError(
             f"the mask {shown(mask)} has {width} x {height} pixels and its image {shown(image)} "
