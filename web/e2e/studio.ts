@@ -84,10 +84,10 @@ export function openBrowser(camera = true, ...options: string[]): Promise<Browse
 }
 
 /** A browser that keeps what it has stored in a folder. */
-export function openProfile(folder: string): Promise<BrowserContext> {
+export function openProfile(folder: string, ...options: string[]): Promise<BrowserContext> {
   return chromium.launchPersistentContext(folder, {
     executablePath: CHROMIUM,
-    args: ["--no-sandbox"],
+    args: ["--no-sandbox", ...options],
   });
 }
 
