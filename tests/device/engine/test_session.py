@@ -57,6 +57,22 @@ def loss(kit: Kit) -> float:
     return OnnxEngine(kit, kit.state()).gradients(images, labels, np.random.default_rng(0)).loss
 
 
+def test_graphs_of_a_kit_share_one_arena_for_any_number_of_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit, arenas = TinyKit().write(tmp_path / "kit"), list[object]()
+    monkeypatch.setattr(session, "_arena_bytes", -1)
+    monkeypatch.setattr(session.ort, "create_and_register_allocator", lambda *_: arenas.append(1))
+    images = np.zeros((4, 8, 8, 3), np.uint8)
+    engine = OnnxEngine(kit, TinyKit(classes=tuple(map(str, range(40)))).state())
+    engine.prepare(images)  # the graph of the features does not know of the classes
+    engine.gradients(images, np.zeros(4, np.int64), np.random.default_rng(0))
+    engine.predict(images)
+    assert len(arenas) == 1
+    session.open_session(kit.path / "predict.onnx", as_written=True, arena=1 << 40)
+    assert len(arenas) == 2
+
+
 def test_the_step_in_blocks_is_preferred(tmp_path: Path) -> None:
     """Its loss has the other sign here, so that the two can be told apart."""
     blocked = onnx.load_from_string(TinyKit().files()["step.onnx"])

@@ -71,11 +71,15 @@ def _share_arena(most: int | None, region: int) -> None:
     """Let the sessions that are opened next share an arena of at most so many bytes, or more.
 
     All sessions share one, since two would hold the peaks of both graphs. Only a graph that may
-    take more than those before gets another, and one with a limit after those without. The arena
-    reserves so many bytes of addresses first, and twice as many where these are full.
+    take over twice as much as those before gets another, and one with a limit after those without:
+    the limits of a kit's graphs differ a little by the number of classes. The arena reserves so
+    many bytes of addresses first, and twice as many where these are full.
     """
     global _arena_bytes
-    suffices = most is None if _arena_bytes is None else most is not None and most <= _arena_bytes
+    if _arena_bytes is None:
+        suffices = most is None
+    else:
+        suffices = most is not None and most <= 2 * _arena_bytes
     if suffices:
         return
     memory = ort.OrtMemoryInfo(
