@@ -144,8 +144,18 @@ LOGIC = (
     aten.logical_or.default,
 )
 
-RESIZES = (aten.upsample_bilinear2d, aten.upsample_bicubic2d)
-RESIZES_BACK = (aten.upsample_bilinear2d_backward, aten.upsample_bicubic2d_backward)
+RESIZES = (
+    aten.upsample_bilinear2d,
+    aten.upsample_bicubic2d,
+    aten._upsample_bilinear2d_aa,
+    aten._upsample_bicubic2d_aa,
+)
+RESIZES_BACK = (
+    aten.upsample_bilinear2d_backward,
+    aten.upsample_bicubic2d_backward,
+    aten._upsample_bilinear2d_aa_backward,
+    aten._upsample_bicubic2d_aa_backward,
+)
 NEAREST = (aten.upsample_nearest2d, aten._upsample_nearest_exact2d)
 NEAREST_BACK = (aten.upsample_nearest2d_backward, aten._upsample_nearest_exact2d_backward)
 
