@@ -1,13 +1,17 @@
-"""The number of files to read for following a run from its photos to a gradient."""
+"""The modules that commands import, and those to read for following a run to a gradient."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import pocketune
 from pocketune.demo import unpack_digits
 
+from ..device.runs import write_photos, write_run
+from ..device.tiny_kit import CLASSES
 from .conftest import environment
 
 MOST = 80
@@ -57,3 +61,23 @@ def test_a_short_run_enters_few_modules(tmp_path: Path) -> None:
     entered = sorted(str(path) for path in modules if path.parts[0] in SUBJECTS)
     assert "device/train/loop.py" in entered
     assert len(entered) <= MOST, "\n".join(entered)
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_using_a_run_does_not_import_what_exports_it(command: str, tmp_path: Path) -> None:
+    """Protocol buffers take 3 MB."""
+    write_run(tmp_path / "run")
+    write_photos(tmp_path / "photos", CLASSES, each=1)
+    program = (
+        "import sys; from pocketune.__main__ import main\n"
+        "try: main()\nfinally: print('google.protobuf' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, command, "run", "photos"],
+        cwd=tmp_path,
+        env=environment(),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.endswith("False\n")

@@ -110,7 +110,7 @@ def evaluate(
 
 def _check_tables(model: str | Path, options: EvaluateOptions) -> None:
     """Refuse tables that cannot be written, before any photo is evaluated."""
-    from pocketune.device.use.export import refuse_to_overwrite
+    from pocketune.device.use.replaceable import refuse_to_overwrite
 
     tables = [each for each in (options.confusion, options.per_class) if each is not None]
     for each in tables:

@@ -18,8 +18,9 @@ from pocketune.compiler.quantize.search import quantize_features
 from pocketune.data import ImageDataset
 from pocketune.deployment.agreement import Agreement, Predict, agreement
 from pocketune.deployment.photos import CALIBRATED, COMPARED, photos_for, sampled_images
-from pocketune.device.use.export import EXPORTED, Kind, export, refuse_to_overwrite
+from pocketune.device.use.export import export
 from pocketune.device.use.model import Model, as_model
+from pocketune.device.use.replaceable import EXPORTED, Kind, refuse_to_overwrite
 from pocketune.kit.manifest import Quantization
 
 

@@ -22,8 +22,8 @@ from pocketune.deployment.result import Reduced, write_export
 from pocketune.deployment.tflite.flatbuffer import schema_classes
 from pocketune.deployment.tflite.operators import Translator
 from pocketune.deployment.tflite.prepare import prepared_model
-from pocketune.device.use.export import Kind
 from pocketune.device.use.model import Model
+from pocketune.device.use.replaceable import Kind
 from pocketune.errors import PocketuneError, check_choice
 from pocketune.kit.manifest import Quantization
 

@@ -9,8 +9,8 @@ import numpy as np
 from pocketune.arrays import FloatArray, StrPath
 from pocketune.device.engine import session as runtime
 from pocketune.device.memory.graphs import most_arena_bytes
-from pocketune.device.use.export import ADAPTER, refuse_to_overwrite
 from pocketune.device.use.model import Model, as_model
+from pocketune.device.use.replaceable import ADAPTER, refuse_to_overwrite
 from pocketune.errors import PocketuneError
 from pocketune.files import make_folder_of, replacing
 from pocketune.kit.names import PREDICT

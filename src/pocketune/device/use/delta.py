@@ -18,9 +18,9 @@ import numpy as np
 from safetensors.numpy import save
 
 from pocketune.arrays import FloatArray, State, StrPath
-from pocketune.device.use.export import ADAPTER, Kind, refuse_to_overwrite
 from pocketune.device.use.known import Known
 from pocketune.device.use.model import Model, as_model
+from pocketune.device.use.replaceable import ADAPTER, Kind, refuse_to_overwrite
 from pocketune.device.use.unknown import find_known
 from pocketune.errors import PocketuneError, Remedy
 from pocketune.files import make_folder_of, reading, regular

@@ -1,9 +1,7 @@
 """Export a trained network as one ONNX file, for any ONNX runtime."""
 
 import json
-import os
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +12,10 @@ from pocketune.device.engine import session as runtime
 from pocketune.device.engine.onnx import OnnxEngine
 from pocketune.device.use.model import Model, as_model
 from pocketune.device.use.onnx_merge import merge
+from pocketune.device.use.replaceable import EXPORTED, refuse_to_overwrite
 from pocketune.errors import PocketuneError, check_choice, first_line
-from pocketune.files import make_folder_of, reading, refuse_undecodable, replacing
-from pocketune.kit.names import FEATURES, PREDICT, RUN_FILES
+from pocketune.files import make_folder_of, replacing
+from pocketune.kit.names import FEATURES, PREDICT
 from pocketune.tasks.maps import interpolation
 
 TOLERANCE = 1e-3
@@ -28,19 +27,6 @@ _CHECKED_IMAGES = 3
 
 
 OUTPUTS = ("logits", "classes")
-
-
-class Kind(NamedTuple):
-    """A kind of file: its name in messages, and what is in its first bytes."""
-
-    name: str
-    sign: bytes
-
-
-EXPORTED = Kind("an exported model", b"\x12\tpocketune")  # the producer
-ADAPTER = Kind("an adapter", b"TORT")  # the identifier of its flatbuffer
-_START = 100
-"""Bytes of a file that its sign is looked for in."""
 
 
 @usual_arithmetic
@@ -85,26 +71,6 @@ def _check_output(output: str, model: Model) -> None:
             f"{model.kit.path} classifies images, so it has no class for each pixel: export its "
             "logits"
         )
-
-
-def refuse_to_overwrite(model: Path, out: Path, kind: Kind | None = None) -> None:
-    """Check that a file to write is not a kit or a file of it, and replaces only one of its kind.
-
-    Raises:
-        PocketuneError: It is; its name cannot be opened by the runtime, which checks it; or there
-            is a file of another kind, such as the network that the kit was made of.
-    """
-    refuse_undecodable(out)
-    if out.resolve() in {model.resolve(), *(model.resolve() / name for name in RUN_FILES)}:
-        raise PocketuneError(
-            f"{out} is the run or kit itself, or a file in it: choose another file"
-        )
-    if kind is None or not os.path.isfile(out):  # noqa: PTH113 - never fails
-        return
-    with reading(out), out.open("rb") as file:
-        start = file.read(_START)
-    if start and kind.sign not in start:
-        raise PocketuneError(f"{out} exists and is not {kind.name}: choose another name")
 
 
 def _merged(model: Model, output: str) -> bytes:
