@@ -253,6 +253,7 @@ async function recordOf(
           fingerprint: await fingerprint(about.photos, classes),
           imbalance: float(result.photos.imbalance),
           unreadable: result.photos.validation - scored(result),
+          untrained: 0, // photos are decoded when they are collected
         },
       ],
       ["engine", result.runtime || "onnxruntime-web"],
