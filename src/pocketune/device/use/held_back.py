@@ -56,7 +56,8 @@ def without_training_photos(model: Model, splits: Splits, place: Path) -> Splits
         )
         own = replace(splits, train=dataset.subset(train), val=dataset.subset(val))
     used = own.thinned(checkpoint.most)
-    if used.fingerprint() != checkpoint.identity.photos or _are_others(used.train, model, place):
+    same_names = used.fingerprint() == checkpoint.identity.photos
+    if not same_names or _are_others(used.train, model, checkpoint, place):
         if place.resolve() == Path(checkpoint.photos).resolve():
             return _new_ones(splits, checkpoint, place)
         _note_names(dataset, checkpoint, place)
@@ -72,16 +73,20 @@ def without_training_photos(model: Model, splits: Splits, place: Path) -> Splits
     return own
 
 
-def _are_others(training: ImageDataset, model: Model, place: Path) -> bool:
-    """Whether photos with the names of the training photos are others than these, which still are
-    where they were.
+def _are_others(training: ImageDataset, model: Model, checkpoint: Checkpoint, place: Path) -> bool:
+    """Whether photos that are named as the training photos are others.
 
-    Cameras number the photos of every session alike.
+    That is known if the training photos are still where they were. Cameras number the photos of
+    every session alike.
     """
-    if place.resolve() == Path(checkpoint_of(model).photos).resolve():
+    first = Path(checkpoint.photos)
+    if place.resolve() == first.resolve():
         return False
     try:
-        known = run_photos(model).train
+        splits = _load(first, model, checkpoint.settings, checkpoint.most)
+        if splits.fingerprint() != checkpoint.identity.photos:
+            return False
+        known = splits.train
         some = range(0, len(known), max(1, len(known) // COMPARED))
         return any(training.read(index) != known.read(index) for index in some)
     except (PocketuneError, OSError):  # the photos have moved, or some are gone
