@@ -128,7 +128,7 @@ def retrain(
 
 
 def _loaded(file: str) -> nn.Module:
-    """The network in a file, which options cannot describe anew."""
+    """The network in a file; options that describe a network are refused beside it."""
     from pocketune.weights import load_network
 
     for each in given().values():
