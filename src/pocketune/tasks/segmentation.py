@@ -117,8 +117,9 @@ class Segmentation(Task):
         masks = cast("Sequence[Mask]", labels)
         self._refuse_strange(masks, titles, numbers, where)
         length = max((len(mask.name) for mask in masks), default=1)
+        # The shape in brackets: NumPy 1 takes a field of one value for a scalar otherwise.
         rows = np.zeros(
-            len(masks), [("mask", f"U{length}"), ("pixels", np.int64, len(self.classes))]
+            len(masks), [("mask", f"U{length}"), ("pixels", np.int64, (len(self.classes),))]
         )
         for row, mask in zip(rows, masks, strict=True):
             row["mask"] = mask.name

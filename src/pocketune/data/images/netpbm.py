@@ -139,11 +139,7 @@ for _codec, _kind in zip(_OURS.values(), (_Decoder, _TextDecoder), strict=True):
 def use_own_decoder(image: Image.Image) -> None:
     """Have an image that is not decoded yet decoded here, if it is one of these."""
     if isinstance(image, ImageFile.ImageFile):
-        image.tile = [_ours(tile) if tile[0] in _OURS else tile for tile in image.tile]
-
-
-def _ours(tile: Any) -> Any:
-    codec = _OURS[tile[0]]
-    if hasattr(tile, "_replace"):
-        return tile._replace(codec_name=codec)
-    return (codec, *tile[1:])  # of Pillow before 11
+        image.tile = [
+            tile._replace(codec_name=_OURS.get(tile.codec_name, tile.codec_name))
+            for tile in image.tile
+        ]

@@ -14,7 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from PIL import Image, PngImagePlugin, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin
+from PIL import (
+    AvifImagePlugin,
+    Image,
+    PngImagePlugin,
+    TiffImagePlugin,
+    UnidentifiedImageError,
+    WebPImagePlugin,
+)
 
 from pocketune.data.images.cost import MAX_WORKING_BYTES, check_size
 from pocketune.data.images.metadata import without_metadata
@@ -24,17 +31,12 @@ from pocketune.data.images.segments import tag_bytes
 from pocketune.errors import PocketuneError
 from pocketune.files import shown
 
-try:
-    from PIL import AvifImagePlugin
-except ImportError:  # Pillow before 11.2
-    AvifImagePlugin = None  # type: ignore[assignment]
-else:
-    AvifImagePlugin.DEFAULT_MAX_THREADS = 2  # each takes memory; there may be one for each core
+AvifImagePlugin.DEFAULT_MAX_THREADS = 2  # each takes memory; there may be one for each core
 
 # A fixed list: without it, Pillow imports all of its plugins (megabytes) at the first file that is
 # not an image, and some of them start other programs.
 _PLUGINS = (WebPImagePlugin, TiffImagePlugin, AvifImagePlugin)  # importing registers them
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM") + (("AVIF",) * bool(AvifImagePlugin))
+FORMATS = "JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF"
 
 _SCAN, _MOST_SCANS = b"\xff\xda", 200  # cameras and browsers write about ten
 _CHUNK = 1 << 16
