@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -325,6 +326,30 @@ def test_a_second_look_takes_as_many_photos_as_there_is_time_for(tmp_path: Path)
         assert looked <= 0.7 * plan.asked.limits.planning
     assert counts[12.0] == [240]
     assert counts[600.0] == counts[6000.0] == [240, 800]  # all training photos
+
+
+def test_the_most_promising_candidate_is_predicted_though_looks_took_longer(tmp_path: Path) -> None:
+    class Slow(FakeSource):
+        """Two methods for each network, and second looks of twice as long as first ones."""
+
+        def find(self) -> tuple[list[Candidate], list[LeftOut]]:
+            networks, _ = super().find()
+            return [
+                replace(each, name=f"{each.name} {name}", method={"name": name})
+                for each in networks
+                for name in ("last", "blocks")
+            ], []
+
+        def head(self, candidate: Candidate, count: int) -> HeadScore:
+            return replace(super().head(candidate, count), seconds=0.5 if count == 240 else 1.0)
+
+        def _called(self, what: str, candidate: Candidate) -> Facts:
+            return super()._called(what, replace(candidate, name=candidate.group))
+
+    plan = search(tmp_path, Slow({name: Facts() for name in "abcdef"}), time=25.0)
+    assert plan.choice == "a blocks"
+    reasons = {trial.name: trial.dropped for trial in plan.trials}
+    assert reasons["b blocks"] == "there was no time to predict its memory"
 
 
 @settings(max_examples=40)

@@ -86,17 +86,19 @@ class Round:
 def promising(trials: Sequence[Trial], training: Training = UNLIMITED) -> list[Trial]:
     """Trials in the order of what they promise.
 
-    Of equal prospects, the one with less work in a step comes first. Where prospects are unknown,
-    it is the one with more: the budget has already bounded it.
+    Of equal prospects, the one with less work in a step comes first, and one whose work is unknown
+    last. Where prospects are unknown, it is the one with more: the budget has already bounded it.
 
     Args:
         trials: The trials.
         training: The training that follows.
     """
 
-    def key(trial: Trial) -> tuple[float, int]:
-        score, work = expected_score(trial, training), trial.cost.step_flops if trial.cost else 0
-        return (0.0, -work) if score is None else (-score, work)
+    def key(trial: Trial) -> tuple[float, float]:
+        score = expected_score(trial, training)
+        if score is None:
+            return 0.0, -trial.cost.step_flops if trial.cost else 0.0
+        return -score, trial.cost.step_flops if trial.cost else math.inf
 
     return sorted(trials, key=key)
 

@@ -36,7 +36,7 @@ MAX_PER_NETWORK = 2
 FIRST_LOOK_SHARE = 0.5
 """Share of the planning time after which no further group is looked at."""
 PREDICTION_SHARE = 0.7
-"""Share of the planning time after which no further memory is predicted."""
+"""Share of the planning time after which no memory is predicted but that of the most promising."""
 LEAST_FIRST = ("last", "mobiletl", "blocks", "tinytl")
 """Methods in the order of the memory that they take with the same frozen part and batch."""
 LESS = 0.05
@@ -149,7 +149,8 @@ class Screening:
             unknown = next((trial for trial in best if trial.cost is None), None)
             if unknown is None:
                 break
-            if self._evidence.seconds_left(PREDICTION_SHARE) <= 0:
+            share = 1.0 if unknown is best[0] else PREDICTION_SHARE
+            if self._evidence.seconds_left(share) <= 0:
                 others = [trial for trial in self._journal.left if trial.cost is None]
                 self._evidence.drop(others, "there was no time to predict its memory")
             else:
