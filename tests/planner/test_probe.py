@@ -35,6 +35,13 @@ def test_a_run_is_measured_and_removed(tmp_path: Path, photos: Path, kit: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_killed_process_left_is_replaced(tmp_path: Path, photos: Path, kit: Path) -> None:
+    (tmp_path / probe_module.RUN).mkdir()
+    (tmp_path / probe_module.RUN / "metrics.jsonl").write_text("half of a line")
+    assert run_probe(kit, photos, TrainSettings(), tmp_path, Length(steps=3)).steps == 3
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_its_warm_up_is_shorter_with_its_steps(
     tmp_path: Path, photos: Path, kit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
-import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,7 +13,6 @@ from pocketune.device.train.progress import Silent
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.settings import TrainSettings
 from pocketune.errors import PocketuneError
-from pocketune.files import writing
 from pocketune.planner.trial import Length, Probe
 from pocketune.processes.job import do_job, run_job
 
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 PHOTOS = 240
 """Training photos of a probe, unless its steps take more; at most as many validate. The features of
 all photos would take longer than the steps."""
+RUN = ".run"
+"""Name of a run's folder: always the same, so that what a killed process left is replaced."""
 
 
 class TooSlow(PocketuneError):  # noqa: N818 - the name says what happened
@@ -73,8 +74,9 @@ def run_probe(
     """
     warmup = int(length.share * settings.warmup)
     short = replace(settings, steps=length.steps, epochs=None, patience=None, warmup=warmup)
-    with writing(folder), tempfile.TemporaryDirectory(dir=folder) as scratch:
-        run, began = Path(scratch) / "run", time.monotonic()
+    run, began = folder / RUN, time.monotonic()
+    shutil.rmtree(run, ignore_errors=True)
+    try:
         job = ProbeJob(str(kit), str(photos), str(run), asdict(short), length.most)
         try:
             run_job(__name__, job, seconds=length.seconds)
@@ -89,6 +91,8 @@ def run_probe(
             seconds=time.monotonic() - began,
             photos=record.photos.scored,
         )
+    finally:
+        shutil.rmtree(run, ignore_errors=True)
 
 
 def _train(job: ProbeJob) -> None:
