@@ -202,6 +202,19 @@ def test_a_run_that_continued_another_or_was_cut_by_time_says_so(run, tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_validation_photos_that_an_earlier_run_was_trained_on_are_counted(run, tmp_path):
+    settings = RunRecord.read(run).settings
+    options = {"epochs": 1, "val_fraction": settings["val_fraction"], "seed": 1, "cache": "off"}
+    made = pocketune.train(run, run.parent / "photos", tmp_path / "run", None, **options)
+    first, second = (run_photos(Model.open(each)) for each in (run, made.run))
+    both = set(first.train.names) & set(second.val.names)
+    said = run_page(made.run, None).summary
+    assert "On 6 photos that were held back, its accuracy is" in said[1]
+    assert both and said[-1].startswith(f"{len(both)} of the 6 validation photos have the names")
+    assert not any("have the names" in each for each in run_page(run, None).summary)
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_without_its_photos_the_report_says_what_it_leaves_out(run, tmp_path):
     alone = tmp_path / "run"
     shutil.copytree(run, alone)

@@ -12,7 +12,7 @@ from pocketune.device.memory.sizes import format_size
 from pocketune.device.train.display import estimate_kind
 from pocketune.device.train.record import RunRecord
 from pocketune.device.train.start import KEPT, RANDOM
-from pocketune.device.use.held_back import run_photos
+from pocketune.device.use.held_back import count_earlier, run_photos
 from pocketune.device.use.model import Model
 from pocketune.errors import PocketuneError, counted
 from pocketune.kit.names import METRICS
@@ -59,10 +59,11 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
             not the run's.
     """
     record, model = RunRecord.read(folder), Model.open(folder)
-    missing, evidence = "", None
+    missing, evidence, earlier = "", None, ""
     try:
         with busy("finding the photos"):  # each mask is read
             splits = run_photos(model, photos)
+        earlier = _earlier(count_earlier(model, splits.val, photos), len(splits.val))
         computed = not record.steps and record.head not in (KEPT, RANDOM)
         evidence = Evidence.gather(model, splits, computed=computed)
     except PocketuneError as error:
@@ -75,7 +76,7 @@ def run_page(folder: Path, photos: StrPath | None) -> Page:
     return Page(
         title=f"{record.photos.name}: {model.task.counted(len(record.classes))}",
         subtitle=f"{network_title(record.network)}, method {full_title(record.method)}",
-        summary=(*_summary(record, model), *filter(None, [missing])),
+        summary=(*_summary(record, model), *filter(None, [earlier, missing])),
         tiles=tuple(_tiles(record)),
         sections=sections,
         version=pocketune.__version__,
@@ -122,7 +123,7 @@ def _quality(record: RunRecord) -> str:
     if best is None:
         return _without_validation(record)
     value = f"{best.name} is {best.value:{best.style}}"
-    text = f"On {held:,} photos that it was not trained on, its {value}"
+    text = f"On {held:,} photos that were held back, its {value}"
     if task_named(record.task).metric_is_share:
         low, high = interval(best.value, held)
         text += f" (95 % interval: {100 * low:.1f} to {100 * high:.1f} %)"
@@ -135,6 +136,17 @@ def _quality(record: RunRecord) -> str:
             "trained features), and is better than the one that steps had trained."
         )
     return text
+
+
+def _earlier(named: int, held: int) -> str:
+    """What to say of validation photos that the runs before this one were trained on."""
+    if not named:
+        return ""
+    return (
+        f"{named:,} of the {counted(held, 'validation photo')} have the names of photos that the "
+        "run was trained on from which this one started: if they are the same, its scores are too "
+        "good."
+    )
 
 
 def _without_validation(record: RunRecord) -> str:

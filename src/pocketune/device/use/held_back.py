@@ -111,6 +111,21 @@ def _note_earlier(dataset: ImageDataset, checkpoint: Checkpoint, place: Path) ->
         _note_names(dataset, checkpoint, place)
 
 
+def count_earlier(model: Model, held: ImageDataset, place: StrPath | None) -> int:
+    """How many photos that a run held back have names of those of the runs before it.
+
+    Args:
+        model: The model of a run.
+        held: The photos that it held back.
+        place: New location of the photos, if they have moved.
+    """
+    last = model.kit.find(LAST)
+    checkpoint = None if last is None else Checkpoint.load(last)
+    if checkpoint is None or checkpoint.earlier is None:
+        return 0
+    return count_named(held.names, photos_path(checkpoint, place), checkpoint.seen)
+
+
 def _new_ones(splits: Splits, checkpoint: Checkpoint, place: Path) -> Splits:
     """Those of changed photos whose names are not of the training photos."""
     dataset = splits.val
