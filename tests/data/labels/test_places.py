@@ -103,6 +103,10 @@ class TestFound:
             text = written(labels=names).partition("\n")[2]
             assert len(load_splits(beside("dogs/", text=text), val_fraction=0).train) == 4
 
+    def test_without_titles_the_label_may_come_first(self, beside):
+        text = "\n".join(f"{label},{name}.png" for name, label in LABELS.items())
+        assert load_splits(beside("dogs/", text=text), val_fraction=0).classes == ("beagle", "pug")
+
     def test_missing_photos_are_skipped(self, beside):
         splits = load_splits(beside("dogs/", text=f"{written()}\nno,pug"), val_fraction=0)
         assert len(splits.train) == 4

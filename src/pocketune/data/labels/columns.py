@@ -26,7 +26,7 @@ SPLIT = "split"
 _LIKE_SPLIT = ("set", "data_set", "subset", "partition")
 """Titles of the column of parts if its cells are their names."""
 UNTITLED = ("file", "label")
-"""The columns of a table without titles."""
+"""The columns of a table without titles, the other way round where photos are in the second."""
 
 
 class Columns(NamedTuple):
@@ -68,6 +68,7 @@ def find_columns(text: Text, tasks: Sequence[type[Task]], places: Places | None)
 
     The column of the photos has one of the titles `FILES`. Without one, it is the only one whose
     cells name photos. Where one column is left, which no task knows by its title, it holds classes.
+    So it does in a table of two columns without titles.
 
     Raises:
         PocketuneError: There are no such columns, or more than one.
@@ -152,8 +153,10 @@ def _first(
     return next(((task, reader) for task, reader in readers if reader is not None), None)
 
 
-def _untitled(name: str, tasks: Sequence[type[Task]]) -> Columns | None:
-    columns = titled(UNTITLED, name, tasks)
+def _untitled(
+    name: str, tasks: Sequence[type[Task]], titles: tuple[str, str] = UNTITLED
+) -> Columns | None:
+    columns = titled(titles, name, tasks)
     return None if columns is None else columns._replace(titled=False)
 
 
@@ -173,7 +176,9 @@ def _by_photos(text: Text, tasks: Sequence[type[Task]], places: Places) -> Colum
         return None
     (file,) = found
     if places.are_photos([[text.first[file]]])[0]:  # the first line has no titles
-        return _untitled(text.name, tasks) if len(text.first) == 2 else None
+        if len(text.first) != 2:
+            return None
+        return _untitled(text.name, tasks, UNTITLED if file == 0 else UNTITLED[::-1])
     return _labeled(text.first, file, text.name, tasks, text)
 
 
