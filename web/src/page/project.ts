@@ -6,6 +6,8 @@ import { checkName, shortened } from "./names";
 import { texts } from "./texts";
 
 const MOST_CLASSES = 1000;
+/** Photos that are deleted by one change of the storage. */
+const TOGETHER = 100;
 /** The place of photos that have no attribute, beside the ids of the classes. */
 export const NONE = 0;
 
@@ -176,6 +178,7 @@ export class Project {
   /** Remove a class with its photos; those of an attribute stay. */
   async removeClass(id: number): Promise<void> {
     await this.change(() => ({ classes: this.classes.filter((each) => each.id !== id) }));
+    this.changed();
     const ids = new Set(this.of(id).map((photo) => photo.id)); // none is added from now on
     if (this.isTagged) await this.tag(ids, id, false);
     else await this.remove(ids);
@@ -242,14 +245,19 @@ export class Project {
     });
   }
 
+  /** Some at a time: a browser can take a minute for thousands, in which the page counts down. */
   remove(ids: Set<number>): Promise<void> {
     return this.inTurn(async () => {
-      await this.store.remove([...ids]);
-      for (const id of ids) {
-        this.forgetPlaces(this.photos.get(id));
-        this.photos.delete(id);
+      const all = [...ids];
+      while (all.length) {
+        const some = all.splice(-TOGETHER);
+        await this.store.remove(some);
+        for (const id of some) {
+          this.forgetPlaces(this.photos.get(id));
+          this.photos.delete(id);
+        }
+        this.changed();
       }
-      this.changed();
     });
   }
 

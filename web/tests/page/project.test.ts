@@ -132,6 +132,15 @@ describe("a project", () => {
     expect((await store.photos()).map(({ name }) => name)).toEqual(["a"]);
   });
 
+  it("shows how many photos are left while many are deleted, as of a class that is gone", async () => {
+    await project.add(Array.from({ length: 250 }, (_, i) => photo(`${i}`, 1)));
+    const seen: number[][] = [];
+    project.onChange(() => seen.push([project.classes.length, project.count]));
+    await project.removeClass(1);
+    expect(seen).toEqual([250, 150, 50, 0].map((count) => [1, count]));
+    expect(await store.photos()).toEqual([]);
+  });
+
   it("keeps no photos of a class that is gone", async () => {
     await store.add([photo("lost", 7)]);
     await project.add([photo("a", 1), photo("b", 2)]);
