@@ -85,3 +85,29 @@ def test_names_with_commas_stay_in_their_file(tmp_path, monkeypatch):
     options = MaskOptions(class_names="names.txt").with_names()
     assert options.class_names == str(tmp_path / "names.txt")
     assert MaskOptions(ignore="0").with_names() == MaskOptions(ignore="0")
+
+
+def test_a_class_that_is_called_255_is_not_ignored_by_default():
+    masks = [Mask("a.png", ((0, 5), (1, 5)))]
+    titles = value_names(masks, MaskOptions(), "photos", ("classes.txt", b"0\n255\n"))
+    assert titles[:3] == ("0", "255", "")
+
+
+class TestPredicted:
+    """Masks that a run has written, read with the options that it was trained with."""
+
+    @pytest.mark.parametrize("options", [{"ignore": "0"}, {"class_names": "0=sky,1=road,2=car"}])
+    @pytest.mark.parametrize("listed", [b"road\ncar\n", b"road\ncar\ntree\n"])
+    def test_they_have_the_classes_of_the_run(self, options, listed):
+        masks = [Mask("a.png", ((0, 5), (1, 5)))]
+        given = MaskOptions(**options, inherited=("road", "car"))
+        titles = value_names(masks, given, "photos", ("classes.txt", listed))
+        assert titles[:2] == ("road", "car")
+
+    @pytest.mark.parametrize("listed", [b"road\ncar\n", b"car\nroad\n", b"\xff"])
+    def test_others_are_read_as_those_of_the_run(self, listed):
+        masks = [Mask("a.png", ((0, 5), (1, 5), (2, 5)))]
+        names = "0=sky,1=road,2=car"
+        given = MaskOptions(ignore="sky", class_names=names, inherited=("road", "car"))
+        titles = value_names(masks, given, "photos", ("classes.txt", listed))
+        assert titles[:3] == ("", "road", "car")

@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,13 +31,14 @@ class MaskOptions:
             does not count either, except with `none`. None is 255.
         class_names: A text file, or names separated by commas; see `value_names`. None is the
             file `classes.txt` or `labels.txt` of the photos, if there is one.
-        inherited: Whether `ignore` is that of an earlier run: there is nothing to ignore for a name
-            that these masks do not have.
+        inherited: The classes of an earlier run, if `ignore` is of it: there is nothing to ignore
+            for a name that these masks do not have. Masks that were predicted by that run have no
+            ignored values, and its classes as theirs.
     """
 
     ignore: str | None = None
     class_names: str | None = None
-    inherited: bool = False
+    inherited: tuple[str, ...] | None = None
 
     def with_names(self) -> MaskOptions:
         """The same with the names in place of a file of them, which may move or change.
@@ -95,6 +97,8 @@ def value_names(
     found = Counter[int]()
     for mask in masks:
         found.update(dict(mask.pixels))
+    if listed and options.inherited and _are_predicted(found, listed, options.inherited):
+        options = MaskOptions()
     names = _named(options, listed)
     ignored = _ignored(options, names or {}, where)
     if not found.keys() - ignored:
@@ -116,6 +120,21 @@ def value_names(
             )
     _refuse_unnamed(masks, names, ignored, where)
     return tuple("" if v in ignored else names.get(v, "") for v in range(VALUES))
+
+
+def _are_predicted(
+    found: Counter[int], listed: tuple[str, bytes], classes: tuple[str, ...]
+) -> bool:
+    """Whether masks may be those that a model of these classes has written, perhaps corrected.
+
+    A class may have been added to the file of names. A list of names that lacks the first value,
+    such as the background, has fewer than there are values.
+    """
+    names: dict[int, str] = {}
+    with suppress(PocketuneError):  # names that were given may stand in for a damaged file
+        names = parse_names(listed[1], listed[0])
+    alike = all(names.get(value) == name for value, name in enumerate(classes))
+    return alike and found.keys() <= {*names, IGNORED}
 
 
 def _named(options: MaskOptions, listed: tuple[str, bytes] | None) -> dict[int, str] | None:
@@ -164,15 +183,14 @@ def parse_names(text: bytes, where: str) -> dict[int, str]:
 
 def _ignored(options: MaskOptions, names: dict[int, str], where: str) -> set[int]:
     """The values that do not count."""
-    given = options.ignore
-    if given == "none":
+    if options.ignore == "none":
         return set()
     values = {name: value for value, name in names.items()}
     ignored = {IGNORED}
-    for token in (str(IGNORED) if given is None else given).split(","):
+    for token in options.ignore.split(",") if options.ignore is not None else ():
         each = token.strip()
         value = values.get(each, int(each) if re.fullmatch(r"\d{1,9}", each) else VALUES)
-        if value >= VALUES and options.inherited:
+        if value >= VALUES and options.inherited is not None:
             continue
         if value >= VALUES:
             known = f"the classes are {shown(', '.join(values), 200)}" if values else "give a value"

@@ -301,8 +301,10 @@ def is_linear(manifest: Manifest) -> bool:
     return manifest.embeddings is not None and len(manifest.task.head) == 2
 
 
-def mask_options(settings: TrainSettings, *, inherited: bool = False) -> MaskOptions:
-    """How a run with these settings reads masks; a run that exists may have inherited them."""
+def mask_options(settings: TrainSettings, inherited: tuple[str, ...] | None = None) -> MaskOptions:
+    """How a run with these settings reads masks; one that exists, of these classes, may have
+    inherited them.
+    """
     return MaskOptions(
         ignore=settings.ignore, class_names=settings.class_names, inherited=inherited
     )
@@ -322,8 +324,9 @@ def masks_of(kit: Kit, given: MaskOptions) -> MaskOptions:
         return given
     _, metadata = read_tensors(last, kind="checkpoint", codes=True, only=())
     own = metadata.get("settings", {})
+    known = () if given.class_names else metadata.get("identity", {}).get("classes", ())
     return MaskOptions(
         ignore=given.ignore or own.get("ignore"),
         class_names=given.class_names or own.get("class_names"),
-        inherited=given.ignore is None,
+        inherited=tuple(known) if given.ignore is None else None,
     )

@@ -71,7 +71,7 @@ def find_photos(
         classes=checkpoint.identity.classes,
         after_mask=after_mask,
         most=checkpoint.most,
-        masks=mask_options(settings, inherited=True),
+        masks=mask_options(settings, checkpoint.identity.classes),
     )
     if photos.fingerprint() != checkpoint.identity.photos:
         raise PocketuneError(

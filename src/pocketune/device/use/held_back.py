@@ -254,6 +254,6 @@ def _load(place: Path, model: Model, settings: TrainSettings, most: int | None =
         task=model.task,
         classes=model.classes,
         size=model.manifest.size,
-        masks=mask_options(settings, inherited=True),
+        masks=mask_options(settings, model.classes),
         most=most,
     )
