@@ -127,14 +127,13 @@ def _are_predicted(
 ) -> bool:
     """Whether masks may be those that a model of these classes has written, perhaps corrected.
 
-    A class may have been added to the file of names. A list of names that lacks the first value,
-    such as the background, has fewer than there are values.
+    A list of names that lacks the first value, such as the background, has fewer than there are
+    values.
     """
     names: dict[int, str] = {}
     with suppress(PocketuneError):  # names that were given may stand in for a damaged file
         names = parse_names(listed[1], listed[0])
-    alike = all(names.get(value) == name for value, name in enumerate(classes))
-    return alike and found.keys() <= {*names, IGNORED}
+    return names == dict(enumerate(classes)) and found.keys() <= {*names, IGNORED}
 
 
 def _named(options: MaskOptions, listed: tuple[str, bytes] | None) -> dict[int, str] | None:
