@@ -180,6 +180,25 @@ def test_kept_features_leave_time_for_more_steps(
         assert steps == plain or steps >= first
 
 
+@pytest.mark.parametrize("cache", ["memory", "off"])
+def test_validations_after_the_first_read_kept_features(
+    cache: str, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = write_softmax_kit(tmp_path / "frozen", frozen=True)
+    run = replace(make(1000, cache=cache, draws=1, steps=10**6), kit=kit)
+    later = 0.004 if cache == "memory" else None
+    pace = Pace(photo=2.0, step=1.0, opening=0.5, later=later)
+    monkeypatch.setattr(limit_module, "_measure", lambda *_: pace)
+    shorter = within(run, FrozenEngine(kit, kit.state()))
+    epochs, photos = shorter.steps / run.steps_per_epoch, len(shorter.photos.splits.val)
+    if later is None:
+        assert epochs * (0.5 + 2.0 * photos) < 900
+    else:
+        kept = 0.5 + later / run.photos.training.batch * photos
+        assert epochs * (0.5 + 2.0 * photos) > 2000
+        assert epochs * kept < 900
+
+
 def test_steps_on_kept_features_are_timed(make: Make, tmp_path: Path) -> None:
     kit = write_softmax_kit(tmp_path / "frozen", frozen=True)
     run = replace(make(1, cache="memory", draws=1, steps=50), kit=kit)

@@ -84,6 +84,10 @@ def within(run: Run, engine: Engine, *, refits: bool = False) -> Run:
     again = pace.opening + SLOWER * pace.photo * len(run.photos.splits.train)
     if not refits or again + validation > REFIT_SHARE * left:
         again = 0.0
+    kept = validation
+    if pace.later is not None and not run.photos.task.dense:  # features of its photos are kept, too
+        later = pace.later / run.photos.training.batch  # a step takes longer than a prediction
+        kept = pace.opening + min(pace.photo, later) * len(run.photos.splits.val)
     reserved = validation + (again + validation if again else 0.0)
     run = replace(run, deadline=run.deadline - reserved, refit_seconds=again)
     first_trials = 2 * BATCHES * pace.step if engine.statistics else 0.0
@@ -93,6 +97,7 @@ def within(run: Run, engine: Engine, *, refits: bool = False) -> Run:
         validation,
         run.steps_per_epoch,
         later=pace.later,
+        kept=kept,
         first=(run.settings.draws or 0) * run.steps_per_epoch,
     )
     if steps >= run.steps:
@@ -110,6 +115,7 @@ def fitting_steps(
     per_epoch: int,
     *,
     later: float | None = None,
+    kept: float | None = None,
     first: int = 0,
 ) -> int:
     """Steps that fit with their validations: one before them, one an epoch and one after them.
@@ -120,10 +126,11 @@ def fitting_steps(
         validation: Seconds of a validation.
         per_epoch: Steps in an epoch.
         later: Seconds of each step after the `first` ones, if these keep features.
+        kept: Seconds of each validation in between, if the first one keeps its features.
         first: Steps that compute features.
     """
     left = SAFETY * seconds - 2 * validation
-    share = validation / per_epoch
+    share = (validation if kept is None else kept) / per_epoch
     spent = first * (step + share)
     if later is None or left <= spent:
         return max(0, int(left / (step + share)))
