@@ -142,7 +142,8 @@ class Segmentation(Task):
                     raise PocketuneError(
                         f"{where} has pixels of the class {shown(titles[value])!r} in "
                         f"{shown(mask.name)}, which is not one of the {len(self.classes)} classes "
-                        f"trained: {shown(', '.join(self.classes), 200)}"
+                        f"trained: {shown(', '.join(self.classes), 200)}; ignore that class, or "
+                        "give masks without it"
                     )
 
     def check_training(self, training: Labels, validation: Labels, where: str) -> None:

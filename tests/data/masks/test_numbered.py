@@ -221,6 +221,7 @@ class TestRefused:
     def test_a_class_that_the_model_does_not_know(self, masked):
         message = refusal(masked([("classes.txt", "a\nb\n")], a=mask(0, 1)), classes=("a", "c"))
         assert "the class 'b' in masks/a.png, which is not one of the 2 classes trained" in message
+        assert message.endswith("; ignore that class, or give masks without it")
 
     def test_all_ignored(self, masked):
         message = refusal(masked(a=mask(255), b=mask(255)))
