@@ -123,6 +123,19 @@ def test_activations_follow_their_layers(floats: tuple[int, ...]) -> None:
         np.testing.assert_allclose(found, run_onnx(model, images), rtol=1e-4, atol=1e-4)
 
 
+def test_an_activation_behind_a_norm_in_float32_follows_the_layer_before_it() -> None:
+    """Its rounding would cost accuracy, and save nothing between two operators in float32."""
+    nodes = [
+        node("Conv", ["x", "w"], ["map"]),
+        node("InstanceNormalization", ["map", "scale", "offset"], ["normalized"]),
+        node("Sigmoid", ["normalized"], ["logits"]),
+    ]
+    constants = {"w": normal(4, 3, 1, 1), "scale": normal(4), "offset": normal(4)}
+    model, images = model_of(nodes, (1, 4, 8, 8), **constants), random_images()
+    rounded = quantized(model, images, [model.graph.node[-3].name])
+    np.testing.assert_array_equal(run_onnx(rounded, images), run_onnx(model, images))
+
+
 @pytest.mark.parametrize(
     ("nodes", "said"),
     [

@@ -145,8 +145,10 @@ class StaticQuantizer:
                 follows = node.name not in floats if node.op_type in LAYERS else follows
                 if follows:
                     chosen.append(node.name)
-            elif node.op_type not in _SHAPES or not known:
+            elif not known:
                 continue
+            elif node.op_type not in _SHAPES:  # it computes in float32, as norms do
+                follows = False
             integers.update(dict.fromkeys(node.output, follows))
         return chosen
 
