@@ -53,6 +53,7 @@ def test_a_record_goes_on_as_it_was_written(tmp_path: Path) -> None:
         ({"supernet": "c"}, "another supernet"),
         ({"method": {"name": "last"}}, "another method"),
         ({"settings": ExtractorSettings(seed=3).evidence}, "seed 3"),
+        ({"settings": {**ExtractorSettings().evidence, "seed": None}}, "no seed"),
     ],
 )
 def test_what_it_was_made_with_is_named(

@@ -79,12 +79,13 @@ def written(
     shape: tuple[int | str, ...] = ("n", 3, 8, 8),
     outputs: tuple[str, ...] = ("y",),
     opset: int = 18,
+    element: int = TensorProto.FLOAT,
 ) -> Path:
     """A file of these nodes, from the images `x`."""
     graph = helper.make_graph(
         nodes,
         "test",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("x", element, shape)],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, (None, None)) for name in outputs],
         [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
     )

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import helper
+from onnx import TensorProto, helper
 
 from pocketune.errors import PocketuneError
 from pocketune.onnx_import import load_onnx
@@ -29,6 +29,7 @@ DEQUANTIZE = node("DequantizeLinear", ["q", "scale", "offset"], ["d"])
         (head("x"), {"shape": ("n", 3, "h", 16)}, "16 x 16 pixels, not 8 x 8: give size=16"),
         (head("x"), {"shape": ("n", 3, 8, 16)}, "8 x 16 pixels, not 8 x 8: export it with square"),
         (head("x"), {"shape": ("n", 1, 8, 8)}, "float32 images of three channels"),
+        (head("x"), {"element": TensorProto.UINT8}, "images of 8 bits, as the exports of runs do"),
         (head("x"), {"opset": 6}, "opset 6"),
     ],
 )

@@ -158,7 +158,7 @@ def test_networks_without_weights_are_refused(
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "none"))
     monkeypatch.setattr("pocketune.planning.process_bytes", lambda *_: 40_000_000)
 
-    def refused(**names: list[str]) -> str:
+    def refused(**names: list[str] | str) -> str:
         with pytest.raises(PocketuneError) as caught:
             pocketune.plan(photos, tmp_path / "plan", say=lambda _: None, **names)
         return str(caught.value)
@@ -172,6 +172,7 @@ def test_networks_without_weights_are_refused(
     assert refused(methods=["magic"]).startswith(
         "there is no method 'magic'; choose from full, last"
     )
+    assert refused(methods="last") == "methods='last' must be a list of names; give ['last']"
     assert refused(networks=["magic"]).startswith("there is no network 'magic'; choose from ")
 
 

@@ -56,8 +56,8 @@ class Asked:
             if getattr(self, name) != getattr(other, name):
                 return word
         for name, value in self.settings.items():
-            if other.settings.get(name) != value:
-                return f"{name} {other.settings.get(name)}"
+            if (its := other.settings.get(name)) != value:
+                return f"no {name}" if its is None else f"{name} {its}"
         return None
 
 

@@ -203,6 +203,11 @@ def _fit(images: onnx.ValueInfoProto, path: Path, size: int) -> tuple[list[int],
     """The shape of the first images, and whether channels come last."""
     kind = images.type.tensor_type
     sides = [side.dim_value or None for side in kind.shape.dim]
+    if kind.elem_type == TensorProto.UINT8:
+        raise PocketuneError(
+            f"{path} takes images of 8 bits, as the exports of runs do: train on from the run "
+            "itself with --kit RUN, or export the network with float32 images as its one input"
+        )
     last = len(sides) == 4 and sides[3] == 3 and sides[1] != 3
     if kind.elem_type != TensorProto.FLOAT or len(sides) != 4 or (sides[3 if last else 1] != 3):
         raise PocketuneError(

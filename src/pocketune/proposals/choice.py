@@ -43,8 +43,11 @@ def check_names(networks: Sequence[str] | None, methods: Sequence[str] | None) -
     """Check names of networks and methods before anything is looked for.
 
     Raises:
-        PocketuneError: There is no such network or method.
+        PocketuneError: There is no such network or method, or a name is given in place of a list.
     """
+    for what, names in (("networks", networks), ("methods", methods)):
+        if isinstance(names, str):
+            raise PocketuneError(f"{what}={names!r} must be a list of names; give [{names!r}]")
     for name in networks or ():
         with_published_options(NetworkConfig(name))
     for name in methods or ():
