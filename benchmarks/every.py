@@ -51,7 +51,7 @@ RUNS = {
     "micro_batch": "bench_micro_batch.py",
     "mobiletl_step_mobilenet_v2": "bench_mobiletl_step.py",
     "mobiletl_step_mobilenet_v3_small": "bench_mobiletl_step.py",
-    "cold_start": "bench_cold_start.py --fresh --seconds 180",
+    "cold_start": "bench_cold_start.py --fresh",
     "onnx": "bench_onnx.py",
     "onnxsim": "bench_onnxsim.py",
     "photo_budgets": "bench_photo_budgets.py --fresh",
