@@ -122,7 +122,7 @@ def row(
 
 def shown(method: Method) -> str:
     """The method, without what it has by default."""
-    return str(method).replace(", frozen=False", "").replace(", train_down=True", "")
+    return repr(method).replace(", frozen=False", "").replace(", train_down=True", "")
 
 
 def transfers(name: str, options: argparse.Namespace) -> str:
@@ -131,14 +131,14 @@ def transfers(name: str, options: argparse.Namespace) -> str:
     network, reached = pretrained(
         options.data, options.photos, options.pretraining, made.make, made.side
     )
-    data = transfer(options.data, options.transfer, side=made.side)
+    data = transfer(options.data, options.transfer, options.tested, made.side)
     rows = [row(*method, network, options, data, made.side) for method in made.methods()]
     header = ("method", "top-1, %", "rate", "kept, MB", "backward, GFLOPs")
     text = (
         f"{made.side} px. Pretrained on {options.photos} photos of each of the first five classes "
         f"for {options.pretraining} epochs, {reached:.1f} % on their test photos; transferred to "
         f"{options.transfer} photos of each of the others for {options.epochs} epochs, batch "
-        f"{BATCH}; {TESTED} test photos of each class."
+        f"{BATCH}; {options.seeds} seeds, {options.tested} test photos of each class."
     )
     return f"## {name}\n\n{text}\n\n{table(header, rows)}"
 
@@ -152,6 +152,7 @@ def main() -> None:
     parser.add_argument("--photos", type=int, default=400, help="of a class to pretrain with")
     parser.add_argument("--transfer", type=int, default=100, help="of a class to transfer with")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each method")
+    parser.add_argument("--tested", type=int, default=TESTED, help="test photos of a class")
     options = parse(parser)
     sections = [transfers(name, options) for name in options.networks]
     write("lbp_wht", "LBP-WHT on small networks", "\n\n".join(sections))

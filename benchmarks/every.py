@@ -39,7 +39,8 @@ RUNS = {
     "frigate": "bench_frigate.py",
     "frozen_eager": "bench_frozen_eager.py",
     "hard_limit": "bench_hard_limit.py",
-    "lbp_wht": "bench_lbp_wht.py",
+    "lbp_wht": "bench_lbp_wht.py --networks small vit_tiny --photos 4000"
+    " --pretraining 12 --seeds 3 --tested 1000",
     "lbp_wht_costs": "bench_lbp_wht_costs.py",
     "long": "bench_long.py",
     "memory_causes": "bench_memory_causes.py",
