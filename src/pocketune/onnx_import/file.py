@@ -205,8 +205,8 @@ def _fit(images: onnx.ValueInfoProto, path: Path, size: int) -> tuple[list[int],
     sides = [side.dim_value or None for side in kind.shape.dim]
     if kind.elem_type == TensorProto.UINT8:
         raise PocketuneError(
-            f"{path} takes images of 8 bits, as the exports of runs do: train on from the run "
-            "itself with --kit RUN, or export the network with float32 images as its one input"
+            f"{path} takes images of 8 bits, as the exports of runs do: give the run itself as "
+            "the kit to train on from, or export the network with float32 images as its one input"
         )
     last = len(sides) == 4 and sides[3] == 3 and sides[1] != 3
     if kind.elem_type != TensorProto.FLOAT or len(sides) != 4 or (sides[3 if last else 1] != 3):
