@@ -118,6 +118,18 @@ class FakeSource:
         return self.facts[candidate.name]
 
 
+THREE = {
+    "small": Facts(memory=50, value=0.7, step=0.005),
+    "middle": Facts(memory=70, value=0.8, step=0.01),
+    "large": Facts(memory=120, value=0.9, step=0.02),
+}
+MANY = {
+    f"{name}{number}": Facts(40 + 10 * number, 0.5 + 0.05 * number, 0.01, 0.3 + 0.02 * number)
+    for name in "ab"
+    for number in range(5)
+}
+
+
 def candidate(name: str, group: str | None = None) -> Candidate:
     return Candidate(
         name=name,
